@@ -1,0 +1,2 @@
+//! The `attnlearn` program.
+fn main() {}

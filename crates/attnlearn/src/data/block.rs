@@ -1,0 +1,118 @@
+//! A block of examples in memory, interleaved in panels of [`LANES`] (see [`crate::linalg::lanes`]).
+
+use super::Shape;
+use crate::linalg::lanes::{LANES, Real};
+
+/// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel repeat zeros.
+#[derive(Clone, Debug)]
+pub struct Block<T> {
+    shape: Shape,
+    len: usize,
+    /// `[panel][k][d][LANES]`
+    x: Vec<T>,
+    /// `[panel][k][d_out][LANES]`
+    y: Vec<T>,
+}
+
+impl<T> Block<T> {
+    /// Examples in a full block.
+    pub const CAPACITY: usize = 512;
+}
+
+impl<T: Real> Block<T> {
+    /// An empty block for examples of one shape.
+    pub fn new(shape: Shape) -> Self {
+        let panels = Self::CAPACITY / LANES;
+        Self {
+            shape,
+            len: 0,
+            x: vec![T::ZERO; panels * shape.k * shape.d * LANES],
+            y: vec![T::ZERO; panels * shape.k * shape.d_out * LANES],
+        }
+    }
+
+    /// Sizes of every example.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Number of examples held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no example is held.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Sets the number of examples held.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        assert!(len <= Self::CAPACITY);
+        self.len = len;
+    }
+
+    fn panel_sizes(&self) -> (usize, usize) {
+        (self.shape.k * self.shape.d * LANES, self.shape.k * self.shape.d_out * LANES)
+    }
+
+    /// The panels in use, `x` and `y` of each, `[k][d][LANES]` and `[k][d_out][LANES]`.
+    pub fn panels(&self) -> impl Iterator<Item = (&[T], &[T])> {
+        let (px, py) = self.panel_sizes();
+        self.x.chunks_exact(px).zip(self.y.chunks_exact(py)).take(self.len.div_ceil(LANES))
+    }
+
+    /// The panels in use, outputs to be written.
+    pub(crate) fn panels_mut(&mut self) -> impl Iterator<Item = (&mut [T], &mut [T])> {
+        let (px, py) = self.panel_sizes();
+        let panels = self.len.div_ceil(LANES);
+        self.x.chunks_exact_mut(px).zip(self.y.chunks_exact_mut(py)).take(panels)
+    }
+
+    /// Fills in the inputs of as many sequences as `x` (`[n][k][d]`) holds.
+    pub fn set_inputs(&mut self, x: &[T]) {
+        let per = self.shape.k * self.shape.d;
+        interleave(x, per, &mut self.x);
+        self.set_len(x.len() / per);
+    }
+
+    /// Fills in the outputs of as many sequences as `y` (`[n][k][d_out]`) holds.
+    pub fn set_outputs(&mut self, y: &[T]) {
+        interleave(y, self.shape.k * self.shape.d_out, &mut self.y);
+    }
+
+    /// Copies the inputs out in plain order, `[n][k][d]`.
+    pub fn copy_inputs(&self, x: &mut [T]) {
+        deinterleave(&self.x, self.shape.k * self.shape.d, x);
+    }
+
+    /// Copies the outputs out in plain order, `[n][k][d_out]`.
+    pub fn copy_outputs(&self, y: &mut [T]) {
+        deinterleave(&self.y, self.shape.k * self.shape.d_out, y);
+    }
+}
+
+/// Example-major numbers, `per` an example, into panels; the unused lanes of the last panel become 0.
+fn interleave<T: Real>(plain: &[T], per: usize, panels: &mut [T]) {
+    for (examples, panel) in plain.chunks(per * LANES).zip(panels.chunks_exact_mut(per * LANES)) {
+        if examples.len() < panel.len() {
+            panel.fill(T::ZERO);
+        }
+        for (l, example) in examples.chunks_exact(per).enumerate() {
+            for (i, &v) in example.iter().enumerate() {
+                panel[i * LANES + l] = v;
+            }
+        }
+    }
+}
+
+/// The inverse of [`interleave`], for as many examples as `plain` has room for.
+fn deinterleave<T: Real>(panels: &[T], per: usize, plain: &mut [T]) {
+    for (examples, panel) in plain.chunks_mut(per * LANES).zip(panels.chunks_exact(per * LANES)) {
+        for (l, example) in examples.chunks_exact_mut(per).enumerate() {
+            for (i, v) in example.iter_mut().enumerate() {
+                *v = panel[i * LANES + l];
+            }
+        }
+    }
+}

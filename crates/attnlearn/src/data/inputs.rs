@@ -1,0 +1,65 @@
+//! Input distributions over sequences `X ∈ R^{k×d}` with independent tokens of covariance `I`.
+
+use super::Block;
+use crate::linalg::lanes::{LANES, Real};
+use rand::{Rng, RngExt};
+use rand_distr::StandardNormal;
+use serde::{Deserialize, Serialize};
+
+/// How tokens are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputDistribution {
+    /// Uniform on `{±1}^d`.
+    #[default]
+    Boolean,
+    /// Standard normal.
+    Gaussian,
+    /// Uniform on the sphere of radius √d.
+    Sphere,
+}
+
+impl InputDistribution {
+    /// Draws the inputs of a full block.
+    pub fn fill<T: Real>(self, rng: &mut impl Rng, block: &mut Block<T>) {
+        let d = block.shape().d;
+        block.set_len(Block::<T>::CAPACITY);
+        for (x, _) in block.panels_mut() {
+            match self {
+                Self::Boolean => signs(rng, x),
+                Self::Gaussian => normals(rng, x),
+                Self::Sphere => {
+                    normals(rng, x);
+                    x.chunks_exact_mut(d * LANES).for_each(|token| to_sphere(token, d));
+                }
+            }
+        }
+    }
+}
+
+/// One random bit a number; 32 bits serve two entries of the panel.
+fn signs<T: Real>(rng: &mut impl Rng, x: &mut [T]) {
+    for pair in x.chunks_mut(2 * LANES) {
+        let bits = rng.next_u32();
+        for (l, v) in pair.iter_mut().enumerate() {
+            *v = if (bits >> l) & 1 == 1 { T::ONE } else { -T::ONE };
+        }
+    }
+}
+
+fn normals<T: Real>(rng: &mut impl Rng, x: &mut [T]) {
+    for v in x {
+        *v = T::from_f64(rng.sample(StandardNormal));
+    }
+}
+
+/// Scales one token of a panel to norm √d, lane by lane.
+fn to_sphere<T: Real>(token: &mut [T], d: usize) {
+    for l in 0..LANES {
+        let square: f64 = (0..d).map(|e| token[e * LANES + l].to_f64().powi(2)).sum();
+        let scale = T::from_f64((d as f64 / square).sqrt());
+        for e in 0..d {
+            token[e * LANES + l] = token[e * LANES + l] * scale;
+        }
+    }
+}

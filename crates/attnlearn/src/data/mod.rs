@@ -1,0 +1,50 @@
+//! Where examples come from: input distributions, teacher layers, generators and files, all seen by a learner as one
+//! thing, an [`ExampleSource`].
+
+mod block;
+mod file;
+mod inputs;
+mod stream;
+mod teacher;
+
+pub use block::Block;
+pub use inputs::InputDistribution;
+pub use stream::TeacherStream;
+pub use teacher::{Family, TeacherSpec};
+
+use crate::Result;
+use serde::{Deserialize, Serialize};
+
+/// Sizes of an example: `X` is k×d, `Y` is k×d_out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Tokens per sequence.
+    pub k: usize,
+    /// Token dimension.
+    pub d: usize,
+    /// Output dimension.
+    pub d_out: usize,
+}
+
+/// A source of examples `(X, F(X))`, read in blocks of [`Block::CAPACITY`].
+///
+/// Blocks are addressed, not consumed: block `i` holds the same examples whenever, and on whichever thread, it is read.
+/// This is all that a learner sees of the world.
+pub trait ExampleSource: Sync {
+    /// Sizes of every example.
+    fn shape(&self) -> Shape;
+
+    /// How many examples there are; `None` if there is no end.
+    fn len(&self) -> Option<u64>;
+
+    /// Whether there are no examples at all.
+    fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// Reads block `index` in single precision. Past the end the block is empty.
+    fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()>;
+
+    /// Reads block `index` in double precision. Past the end the block is empty.
+    fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()>;
+}

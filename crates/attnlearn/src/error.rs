@@ -1,0 +1,44 @@
+//! Errors: what is wrong, where, and what to do about it, on one line.
+
+use std::path::Path;
+
+/// The result of everything that can meet bad input.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Bad input. An honest run that ends without an answer is an outcome, not an error.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something given by the user cannot be used.
+    #[error("{place}: {problem}; {remedy}")]
+    Input {
+        /// Which file, tensor, flag or example.
+        place: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The operating system refused.
+    #[error("{place}: {source}")]
+    Io {
+        /// The path or operation concerned.
+        place: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The caller asked for the work to stop (Ctrl-C).
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Bad input at `place`: the problem and the remedy, each a clause without a full stop.
+    pub fn input(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Input { place: place.into(), problem: problem.into(), remedy: remedy.into() }
+    }
+
+    /// An input/output error about a path.
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io { place: path.display().to_string(), source }
+    }
+}

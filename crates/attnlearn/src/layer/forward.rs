@@ -1,0 +1,171 @@
+//! The forward pass, sixteen examples at a time.
+//!
+//! Per head: `t_b = Θ x_b + c`, logits `ℓ_ab = x_aᵀ t_b`, `p = softmax(ℓ)`, `u_b = Wᵀ x_b`, `F_a += Σ_b p_ab u_b`.
+//! About `k (d² + k d + d d_out + k d_out)` multiply-adds and `k²` exponentials per head and example.
+
+use super::{AttentionLayer, Mask, Theta};
+use crate::data::Block;
+use crate::linalg::lanes::{LANES, Real, apply_matrix, dots, mix, softmax, vectorised};
+use crate::linalg::{Mat, MatRef, row_major};
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+/// The weights of a layer in one precision, laid out for the forward pass.
+#[derive(Clone, Debug)]
+pub struct Evaluator<T> {
+    d: usize,
+    d_out: usize,
+    heads: Vec<HeadWeights<T>>,
+    bias: Option<Vec<T>>,
+    mask: Mask,
+}
+
+#[derive(Clone, Debug)]
+struct HeadWeights<T> {
+    theta: ThetaWeights<T>,
+    key_bias: Option<Vec<T>>,
+    /// `Wᵀ`, row by row.
+    w_t: Vec<T>,
+}
+
+/// What turns keys into vectors to be multiplied with queries, row by row.
+#[derive(Clone, Debug)]
+enum ThetaWeights<T> {
+    Dense { theta: Vec<T> },
+    LowRank { r: usize, a: Vec<T>, b_t: Vec<T> },
+}
+
+/// Working memory of one thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch<T> {
+    keys: Vec<T>,
+    inner: Vec<T>,
+    values: Vec<T>,
+    p: Vec<T>,
+}
+
+fn cast<T: Real>(a: MatRef<'_, f64>) -> Vec<T> {
+    row_major(a).into_iter().map(T::from_f64).collect()
+}
+
+impl<T: Real> Evaluator<T> {
+    /// Prepares a layer for evaluation.
+    pub fn new(layer: &AttentionLayer) -> Self {
+        let numbers = |v: &[f64]| v.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>();
+        let heads = layer
+            .heads
+            .iter()
+            .map(|head| HeadWeights {
+                theta: match &head.theta {
+                    // Two thin products beat one square product only when 2r < d.
+                    Theta::LowRank { a, b } if 2 * a.ncols() < layer.d => {
+                        ThetaWeights::LowRank { r: a.ncols(), a: cast(a.as_ref()), b_t: cast(b.transpose()) }
+                    }
+                    theta => ThetaWeights::Dense { theta: cast(theta.to_dense().as_ref()) },
+                },
+                key_bias: head.key_bias.as_deref().map(numbers),
+                w_t: cast(head.w.transpose()),
+            })
+            .collect();
+        Self { d: layer.d, d_out: layer.d_out, heads, bias: layer.bias.as_deref().map(numbers), mask: layer.mask }
+    }
+
+    /// Writes `Y = F(X)` into the block.
+    pub fn outputs(&self, block: &mut Block<T>) {
+        vectorised(Forward { layer: self, block });
+    }
+
+    /// `F(X)` of one panel; `x` is `[k][d][LANES]`, `y` is `[k][d_out][LANES]`.
+    #[inline(always)]
+    pub(crate) fn panel<S: Simd>(&self, simd: S, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
+        let (d, d_out) = (self.d, self.d_out);
+        let k = x.len() / (d * LANES);
+        scratch.keys.resize(k * d * LANES, T::ZERO);
+        scratch.values.resize(k * d_out * LANES, T::ZERO);
+        scratch.p.resize(k * LANES, T::ZERO);
+        match &self.bias {
+            None => y.fill(T::ZERO),
+            Some(bias) => {
+                for (i, out) in y.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                    *out = [bias[i % d_out]; LANES];
+                }
+            }
+        }
+        for head in &self.heads {
+            let bias = head.key_bias.as_deref();
+            match &head.theta {
+                ThetaWeights::Dense { theta } => apply_matrix(simd, theta, d, d, bias, k, x, &mut scratch.keys),
+                ThetaWeights::LowRank { r, a, b_t } => {
+                    scratch.inner.resize(k * r * LANES, T::ZERO);
+                    apply_matrix(simd, b_t, *r, d, None, k, x, &mut scratch.inner);
+                    apply_matrix(simd, a, d, *r, bias, k, &scratch.inner, &mut scratch.keys);
+                }
+            }
+            apply_matrix(simd, &head.w_t, d_out, d, None, k, x, &mut scratch.values);
+            for a in 0..k {
+                let visible = match self.mask {
+                    Mask::None => k,
+                    Mask::Causal => a + 1,
+                };
+                let p = &mut scratch.p[..visible * LANES];
+                dots(simd, &x[a * d * LANES..(a + 1) * d * LANES], &scratch.keys, visible, p);
+                softmax(p);
+                mix(simd, p, &scratch.values, &mut y[a * d_out * LANES..(a + 1) * d_out * LANES]);
+            }
+        }
+    }
+}
+
+/// The forward pass over the panels of a block.
+struct Forward<'a, T> {
+    layer: &'a Evaluator<T>,
+    block: &'a mut Block<T>,
+}
+
+impl<T: Real> WithSimd for Forward<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let mut scratch = Scratch::default();
+        for (x, y) in self.block.panels_mut() {
+            self.layer.panel(simd, x, y, &mut scratch);
+        }
+    }
+}
+
+impl AttentionLayer {
+    /// `F(X)` for sequences in plain order: `x` is `[n][k][d]`, the result `[n][k][d_out]`. Runs on all threads.
+    pub fn forward<T: Real>(&self, k: usize, x: &[T]) -> Vec<T> {
+        let evaluator = Evaluator::<T>::new(self);
+        let shape = crate::data::Shape { k, d: self.d, d_out: self.d_out };
+        let mut y = vec![T::ZERO; x.len() / self.d * self.d_out];
+        let (per_x, per_y) = (Block::<T>::CAPACITY * k * self.d, Block::<T>::CAPACITY * k * self.d_out);
+        x.par_chunks(per_x).zip(y.par_chunks_mut(per_y)).for_each_init(
+            || Block::new(shape),
+            |block, (x, y)| {
+                block.set_inputs(x);
+                evaluator.outputs(block);
+                block.copy_outputs(y);
+            },
+        );
+        y
+    }
+
+    /// `F(X)` of one sequence as a matrix: the definition, written plainly. For tests and small uses.
+    pub fn forward_one(&self, x: MatRef<'_, f64>) -> Mat<f64> {
+        let k = x.nrows();
+        let mut out = Mat::from_fn(k, self.d_out, |_, o| self.bias.as_ref().map_or(0.0, |b| b[o]));
+        for head in &self.heads {
+            let logits = x * head.theta.to_dense() * x.transpose();
+            let shift = |b: usize| head.key_bias.as_ref().map_or(0.0, |c| (0..self.d).map(|e| c[e] * x[(b, e)]).sum());
+            let p = Mat::from_fn(k, k, |a, b| match self.mask {
+                Mask::Causal if b > a => 0.0,
+                _ => (logits[(a, b)] + shift(b)).exp(),
+            });
+            let total: Vec<f64> = (0..k).map(|a| (0..k).map(|b| p[(a, b)]).sum()).collect();
+            let p = Mat::from_fn(k, k, |a, b| p[(a, b)] / total[a]);
+            out += p * x * &head.w;
+        }
+        out
+    }
+}

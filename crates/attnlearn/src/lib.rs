@@ -1,0 +1,27 @@
+//! **attnlearn** learns attention layers from examples.
+//!
+//! A layer with `m` heads maps a sequence `X ∈ R^{k×d}` (k tokens, one per row) to
+//!
+//! ```text
+//! F(X) = Σ_{i=1..m} softmax(X Θ_i Xᵀ) X W_i        softmax over each row
+//! ```
+//!
+//! Given pairs `(X, F(X))`, the learners of this crate return the heads `Θ_i, W_i`:
+//!
+//! - [`sculpt`]: the six-phase algorithm of Chen and Li, *Provably learning a multi-head attention layer*;
+//! - [`descend`]: variable projection, which polishes its answer to machine precision;
+//! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen.
+//!
+//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`] → [`sculpt`], [`certify`].
+//! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
+
+pub mod certify;
+pub mod convex;
+pub mod data;
+pub mod descend;
+mod error;
+pub mod layer;
+pub mod linalg;
+pub mod sculpt;
+
+pub use error::{Error, Result};

@@ -1,0 +1,2 @@
+//! Build, test and benchmark commands.
+fn main() {}
