@@ -2,25 +2,15 @@
 use attnlearn::data::*;
 use rand::SeedableRng;
 fn main() {
-    for (d, k, m) in [(8, 4, 2), (12, 4, 3), (12, 6, 2), (16, 3, 4), (6, 3, 3)] {
-        let t = TeacherSpec::dense(d, m, 8.0).draw(&mut rand_chacha::ChaCha8Rng::seed_from_u64(1)).unwrap();
-        let s = TeacherStream::new(&t, k, InputDistribution::Boolean, 1, None);
-        let mut b = Block::<f32>::new(s.shape());
-        let t0 = std::time::Instant::now();
-        let nb = 400;
-        for i in 0..nb {
-            s.fill_f32(i, &mut b).unwrap();
+    let only: Option<usize> = std::env::args().nth(1).map(|s| s.parse().unwrap());
+    for (i, (d, k, m, f)) in [(6,3,1,4.0),(12,4,1,4.0),(8, 4, 2,4.0),(8,4,2,8.0),(6,3,2,6.0),(10,4,2,6.0),(12,6,2,6.0), (12, 3,3,8.0),(10,3,3,8.0),(12,4,3,8.0), (8,3,3,8.0),(6, 3, 3,6.0),(8,4,3,8.0),(16,3,4,8.0)].into_iter().enumerate() {
+        if only.is_some_and(|o| o != i) { continue; }
+        println!("== {d} {k} {m} {f}");
+        for seed in 0..2 {
+        let t = TeacherSpec::dense(d, m, f).draw(&mut rand_chacha::ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let s = TeacherStream::new(&t, k, InputDistribution::Boolean, seed+1000, None);
+        let steps: &[u64] = match m { 1 => &[100], 2 => &[1600], _ => &[8000] };
+        attnlearn::sculpt::scratch(&s, &t, steps);
         }
-        let dt = t0.elapsed().as_secs_f64();
-        let n = nb as f64 * Block::<f32>::CAPACITY as f64;
-        let fl = (m * k * (2 * d * d + 2 * k * d)) as f64 * 2.0 * n;
-        println!("{d} {k} {m}: {:.2} M seq/s, {:.1} GF/s f32 per thread", n / dt / 1e6, fl / dt / 1e9);
-        let mut b = Block::<f64>::new(s.shape());
-        let t0 = std::time::Instant::now();
-        for i in 0..nb {
-            s.fill_f64(i, &mut b).unwrap();
-        }
-        let dt = t0.elapsed().as_secs_f64();
-        println!("   f64 {:.2} M seq/s, {:.1} GF/s", n / dt / 1e6, fl / dt / 1e9);
     }
 }

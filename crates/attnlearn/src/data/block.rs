@@ -69,6 +69,16 @@ impl<T: Real> Block<T> {
         self.x.chunks_exact_mut(px).zip(self.y.chunks_exact_mut(py)).take(panels)
     }
 
+    /// Token `t` of example `i`, in double precision.
+    pub fn token(&self, i: usize, t: usize) -> Vec<f64> {
+        gather(&self.x, self.shape.k * self.shape.d, i, t * self.shape.d, self.shape.d)
+    }
+
+    /// Row `a` of the output of example `i`, in double precision.
+    pub fn output(&self, i: usize, a: usize) -> Vec<f64> {
+        gather(&self.y, self.shape.k * self.shape.d_out, i, a * self.shape.d_out, self.shape.d_out)
+    }
+
     /// Fills in the inputs of as many sequences as `x` (`[n][k][d]`) holds.
     pub fn set_inputs(&mut self, x: &[T]) {
         let per = self.shape.k * self.shape.d;
@@ -115,4 +125,10 @@ fn deinterleave<T: Real>(panels: &[T], per: usize, plain: &mut [T]) {
             }
         }
     }
+}
+
+/// `count` numbers of example `i`, from `first` on.
+fn gather<T: Real>(panels: &[T], per: usize, i: usize, first: usize, count: usize) -> Vec<f64> {
+    let panel = &panels[i / LANES * per * LANES..];
+    (first..first + count).map(|e| panel[e * LANES + i % LANES].to_f64()).collect()
 }

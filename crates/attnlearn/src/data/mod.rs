@@ -4,11 +4,13 @@
 mod block;
 mod file;
 mod inputs;
+mod scan;
 mod stream;
 mod teacher;
 
 pub use block::Block;
 pub use inputs::InputDistribution;
+pub use scan::scan;
 pub use stream::TeacherStream;
 pub use teacher::{Family, TeacherSpec};
 

@@ -1,5 +1,7 @@
 //! Dense matrices: the linear-algebra crate's own type, and the few solves that the learners need.
 
+use faer::Side;
+use faer::linalg::solvers::Solve;
 pub use faer::{Mat, MatRef};
 
 /// `‖A‖_F`.
@@ -27,4 +29,32 @@ pub fn row_major(a: MatRef<'_, f64>) -> Vec<f64> {
 pub fn from_row_major(rows: usize, cols: usize, values: &[f64]) -> Mat<f64> {
     debug_assert_eq!(values.len(), rows * cols);
     Mat::from_fn(rows, cols, |i, j| values[i * cols + j])
+}
+
+/// Solves `A X = B` for a symmetric positive semidefinite `A`, adding the least ridge (from `10⁻¹⁴` of its mean diagonal) that
+/// lets the Cholesky factorisation pass.
+pub fn solve_spd(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
+    let n = a.nrows();
+    let scale = (0..n).map(|i| a[(i, i)]).sum::<f64>() / n as f64;
+    let mut ridge = if scale > 0.0 { 1e-14 * scale } else { 1.0 };
+    loop {
+        let mut shifted = a.to_owned();
+        for i in 0..n {
+            shifted[(i, i)] += ridge;
+        }
+        if let Ok(factor) = shifted.llt(Side::Lower) {
+            return factor.solve(b);
+        }
+        ridge *= 10.0;
+        if !ridge.is_finite() {
+            return Mat::from_fn(n, b.ncols(), |_, _| f64::NAN);
+        }
+    }
+}
+
+/// Eigenvalues in increasing order and the matching orthonormal eigenvectors (columns) of a symmetric matrix;
+/// `None` if it has entries that are not finite.
+pub fn symmetric_eigen(a: MatRef<'_, f64>) -> Option<(Vec<f64>, Mat<f64>)> {
+    let eigen = a.self_adjoint_eigen(Side::Lower).ok()?;
+    Some((eigen.S().column_vector().iter().copied().collect(), eigen.U().to_owned()))
 }
