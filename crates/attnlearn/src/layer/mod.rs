@@ -11,6 +11,7 @@ mod distance;
 mod file;
 mod forward;
 
+pub use canonical::Canonical;
 pub use forward::Evaluator;
 
 use crate::linalg::{Mat, frobenius};
