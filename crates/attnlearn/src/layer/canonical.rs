@@ -226,7 +226,7 @@ mod tests {
             let twice = once.layer.canonical(tolerance);
             prop_assert_eq!(&twice.layer, &once.layer);
             let live = once.layer.heads().len();
-            prop_assert!(once.merged == [vec![]] || twice.merged == (0..live).map(|i| vec![i]).collect::<Vec<_>>());
+            prop_assert!(once.merged == [Vec::<usize>::new()] || twice.merged == (0..live).map(|i| vec![i]).collect::<Vec<_>>());
 
             let mut origins: Vec<usize> = once.merged.iter().flatten().chain(&once.dropped).copied().collect();
             origins.sort_unstable();
