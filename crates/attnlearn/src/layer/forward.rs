@@ -1,6 +1,6 @@
 //! The forward pass, sixteen examples at a time.
 //!
-//! Per head: `t_b = Θ x_b + c`, logits `ℓ_ab = x_aᵀ t_b`, `p = softmax(ℓ)`, `u_b = Wᵀ x_b`, `F_a += Σ_b p_ab u_b`.
+//! Per head: `t_a = Θᵀ x_a + c`, logits `ℓ_ab = t_aᵀ x_b = x_aᵀ Θ x_b + cᵀ x_b`, `p = softmax(ℓ)`, `u_b = Wᵀ x_b`, `F_a += Σ_b p_ab u_b`.
 //! About `k (d² + k d + d d_out + k d_out)` multiply-adds and `k²` exponentials per head and example.
 
 use super::{AttentionLayer, Mask, Theta};
@@ -28,17 +28,17 @@ struct HeadWeights<T> {
     w_t: Vec<T>,
 }
 
-/// What turns keys into vectors to be multiplied with queries, row by row.
+/// `Θᵀ`, which turns a query into the vector that its keys are multiplied with, row by row.
 #[derive(Clone, Debug)]
 enum ThetaWeights<T> {
-    Dense { theta: Vec<T> },
-    LowRank { r: usize, a: Vec<T>, b_t: Vec<T> },
+    Dense { theta_t: Vec<T> },
+    LowRank { r: usize, a_t: Vec<T>, b: Vec<T> },
 }
 
 /// Working memory of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
-    keys: Vec<T>,
+    queries: Vec<T>,
     inner: Vec<T>,
     values: Vec<T>,
     p: Vec<T>,
@@ -59,9 +59,9 @@ impl<T: Real> Evaluator<T> {
                 theta: match &head.theta {
                     // Two thin products beat one square product only when 2r < d.
                     Theta::LowRank { a, b } if 2 * a.ncols() < layer.d => {
-                        ThetaWeights::LowRank { r: a.ncols(), a: cast(a.as_ref()), b_t: cast(b.transpose()) }
+                        ThetaWeights::LowRank { r: a.ncols(), a_t: cast(a.transpose()), b: cast(b.as_ref()) }
                     }
-                    theta => ThetaWeights::Dense { theta: cast(theta.to_dense().as_ref()) },
+                    theta => ThetaWeights::Dense { theta_t: cast(theta.to_dense().transpose()) },
                 },
                 key_bias: head.key_bias.as_deref().map(numbers),
                 w_t: cast(head.w.transpose()),
@@ -80,7 +80,7 @@ impl<T: Real> Evaluator<T> {
     pub(crate) fn panel<S: Simd>(&self, simd: S, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
         let (d, d_out) = (self.d, self.d_out);
         let k = x.len() / (d * LANES);
-        scratch.keys.resize(k * d * LANES, T::ZERO);
+        scratch.queries.resize(k * d * LANES, T::ZERO);
         scratch.values.resize(k * d_out * LANES, T::ZERO);
         scratch.p.resize(k * LANES, T::ZERO);
         match &self.bias {
@@ -94,11 +94,11 @@ impl<T: Real> Evaluator<T> {
         for head in &self.heads {
             let bias = head.key_bias.as_deref();
             match &head.theta {
-                ThetaWeights::Dense { theta } => apply_matrix(simd, theta, d, d, bias, k, x, &mut scratch.keys),
-                ThetaWeights::LowRank { r, a, b_t } => {
+                ThetaWeights::Dense { theta_t } => apply_matrix(simd, theta_t, d, d, bias, k, x, &mut scratch.queries),
+                ThetaWeights::LowRank { r, a_t, b } => {
                     scratch.inner.resize(k * r * LANES, T::ZERO);
-                    apply_matrix(simd, b_t, *r, d, None, k, x, &mut scratch.inner);
-                    apply_matrix(simd, a, d, *r, bias, k, &scratch.inner, &mut scratch.keys);
+                    apply_matrix(simd, a_t, *r, d, None, k, x, &mut scratch.inner);
+                    apply_matrix(simd, b, d, *r, bias, k, &scratch.inner, &mut scratch.queries);
                 }
             }
             apply_matrix(simd, &head.w_t, d_out, d, None, k, x, &mut scratch.values);
@@ -108,7 +108,7 @@ impl<T: Real> Evaluator<T> {
                     Mask::Causal => a + 1,
                 };
                 let p = &mut scratch.p[..visible * LANES];
-                dots(simd, &x[a * d * LANES..(a + 1) * d * LANES], &scratch.keys, visible, p);
+                dots(simd, &scratch.queries[a * d * LANES..(a + 1) * d * LANES], x, visible, p);
                 softmax(p);
                 mix(simd, p, &scratch.values, &mut y[a * d_out * LANES..(a + 1) * d_out * LANES]);
             }

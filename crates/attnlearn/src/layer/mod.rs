@@ -10,7 +10,10 @@ mod canonical;
 mod distance;
 mod file;
 mod forward;
+pub(crate) mod residual;
 
+pub use canonical::Canonical;
+pub use distance::{FunctionalError, HeadDistance, LayerDistance};
 pub use forward::Evaluator;
 
 use crate::linalg::{Mat, frobenius};

@@ -1,6 +1,10 @@
 //! The thin layer between the mathematics and the linear-algebra crate, and the vector-lane arithmetic of the hot loops.
 
+mod assignment;
 mod dense;
 pub mod lanes;
+mod moments;
 
+pub(crate) use assignment::assign;
 pub use dense::*;
+pub(crate) use moments::Moments;
