@@ -30,7 +30,7 @@ pub fn search(sample: &Sample, basis: &[Vec<f64>], m: usize, norm: f64, starts: 
         let g: Vec<Vec<f64>> = (0..m).map(|_| (0..mats.len()).map(|_| rng.sample(StandardNormal)).collect()).collect();
         let g = if mats.len() >= m { orthonormal(&g) } else { g };
         let start: Vec<Mat<f64>> = g.iter().map(|c| { let mut t = Mat::zeros(d, d); for (b, c) in mats.iter().zip(c) { t += b * faer::Scale(c * norm); } t }).collect();
-        let fit = fit(sample, &start, &free, &Settings { iterations: 25, goal: 1e-10, progress: 1e-2, ..Settings::default() }).ok()?;
+        let fit = fit(sample, &start, &free, &crate::descend::Settings { iterations: 25, goal: 1e-10, progress: 1e-2, ..Default::default() }).ok()?;
         if best.as_ref().is_none_or(|b| fit.nmse < b.nmse) { best = Some(fit); }
         if best.as_ref().is_some_and(|b| b.nmse < 1e-3) { break; }
     }
