@@ -2,12 +2,16 @@
 //! thing, an [`ExampleSource`].
 
 mod block;
-mod file;
+pub(crate) mod file;
 mod inputs;
 mod stream;
 mod teacher;
 
 pub use block::Block;
+pub use file::{
+    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, TensorSummary, inspect,
+    write_atomically,
+};
 pub use inputs::InputDistribution;
 pub use stream::TeacherStream;
 pub use teacher::{Family, TeacherSpec};
