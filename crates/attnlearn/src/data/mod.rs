@@ -2,13 +2,17 @@
 //! thing, an [`ExampleSource`].
 
 mod block;
-mod file;
+pub(crate) mod file;
 mod inputs;
 mod scan;
 mod stream;
 mod teacher;
 
 pub use block::Block;
+pub use file::{
+    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, TensorSummary, inspect,
+    write_atomically,
+};
 pub use inputs::InputDistribution;
 pub use scan::scan;
 pub use stream::TeacherStream;

@@ -1,0 +1,54 @@
+//! The bytes of a file: mapped into memory, so that a file larger than memory is read like any other.
+
+use crate::{Error, Result};
+use memmap2::Mmap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::ops::Deref;
+use std::path::Path;
+
+/// Bytes to be parsed. The parsers see a slice and do not know where it comes from.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    /// Maps a file. Nothing is read yet.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bad = |problem: &str, remedy: &str| Err(Error::input(path.display().to_string(), problem, remedy));
+        // Asked before opening: to open a pipe would wait for its writer.
+        let about = match fs::metadata(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return bad("does not exist", "check the path"),
+            about => about.map_err(|e| Error::io(path, e))?,
+        };
+        if about.is_dir() {
+            return bad("is a directory", "give a file");
+        }
+        if !about.is_file() {
+            return bad("is not a regular file", "give a file on disk, which can be mapped into memory");
+        }
+        if about.len() == 0 {
+            return bad("is empty", "check that it was written to the end");
+        }
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        // Mapping is unsafe since another process could change the file under us. Every value read from the map is
+        // checked when it is used and no reference to it outlives it: a change gives other numbers, or at worst, if
+        // the file is cut short, stops the program. The writers of this crate replace files and never change them.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(&file) };
+        Ok(Self::Mapped(map.map_err(|e| Error::io(path, e))?))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a file is.
+
+use super::bytes::Bytes;
+use super::examples::{examples_in, inputs_in, outputs_in};
+use super::tensor::{Contents, FileFormat};
+use crate::Result;
+use crate::layer::{AttentionLayer, Mask};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What there is to say about a file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FileSummary {
+    /// Its name, as given.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The container format.
+    pub format: FileFormat,
+    /// What it holds.
+    pub content: FileKind,
+    /// Every tensor in it, by name.
+    pub tensors: Vec<TensorSummary>,
+    /// Notes that its writer left.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum FileKind {
+    /// A layer.
+    Layer {
+        /// Heads.
+        m: usize,
+        /// Token dimension.
+        d: usize,
+        /// Output dimension.
+        d_out: usize,
+        /// Which keys a query may attend to.
+        mask: Mask,
+        /// Whether any head has a key bias.
+        key_bias: bool,
+        /// Whether there is an output bias.
+        bias: bool,
+    },
+    /// Inputs with their outputs.
+    Examples {
+        /// How many.
+        n: usize,
+        /// Tokens per sequence.
+        k: usize,
+        /// Token dimension.
+        d: usize,
+        /// Output dimension.
+        d_out: usize,
+    },
+    /// Inputs alone.
+    Inputs {
+        /// How many sequences.
+        n: usize,
+        /// Tokens per sequence.
+        k: usize,
+        /// Token dimension.
+        d: usize,
+    },
+    /// Outputs alone.
+    Outputs {
+        /// How many sequences.
+        n: usize,
+        /// Tokens per sequence.
+        k: usize,
+        /// Output dimension.
+        d_out: usize,
+    },
+    /// None of these.
+    Unknown {
+        /// Why it is not.
+        reason: String,
+    },
+}
+
+/// One tensor of a file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TensorSummary {
+    /// Its name.
+    pub name: String,
+    /// Its number format.
+    pub dtype: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Why its numbers cannot be used, if they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Says what a file is. Fails only if it cannot be read at all or is in neither container format.
+pub fn inspect(path: &Path) -> Result<FileSummary> {
+    FileSummary::of_bytes(&Bytes::open(path)?, &path.display().to_string())
+}
+
+impl FileSummary {
+    /// As [`inspect`], for bytes in memory that are called `place`.
+    pub fn of_bytes(bytes: &[u8], place: &str) -> Result<Self> {
+        let contents = Contents::read(bytes, place)?;
+        let content = FileKind::of(&contents, bytes).unwrap_or_else(|e| FileKind::Unknown { reason: e.to_string() });
+        let tensors = contents
+            .tensors
+            .into_iter()
+            .map(|(name, tensor)| TensorSummary {
+                name,
+                dtype: tensor.dtype,
+                shape: tensor.shape,
+                problem: tensor.data.err().map(|refusal| refusal.problem),
+            })
+            .collect();
+        Ok(Self {
+            path: place.into(),
+            bytes: bytes.len() as u64,
+            format: contents.format,
+            content,
+            tensors,
+            metadata: contents.metadata,
+        })
+    }
+}
+
+impl FileKind {
+    fn of(contents: &Contents, bytes: &[u8]) -> Result<Self> {
+        let has = |name| contents.tensors.contains_key(name);
+        match (has("x"), has("y")) {
+            (true, true) => examples_in(contents).map(|(x, y)| {
+                let [n, k, d] = x.shape;
+                Self::Examples { n, k, d, d_out: y.shape[2] }
+            }),
+            (true, false) => inputs_in(contents).map(|x| {
+                let [n, k, d] = x.shape;
+                Self::Inputs { n, k, d }
+            }),
+            (false, true) => outputs_in(contents).map(|y| {
+                let [n, k, d_out] = y.shape;
+                Self::Outputs { n, k, d_out }
+            }),
+            (false, false) => AttentionLayer::from_contents(contents, bytes).map(|layer| Self::Layer {
+                m: layer.heads().len(),
+                d: layer.d(),
+                d_out: layer.d_out(),
+                mask: layer.mask(),
+                key_bias: layer.heads().iter().any(|head| head.key_bias.is_some()),
+                bias: layer.bias().is_some(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Files of examples, inputs and outputs, in two formats that are told apart by their content:
+//!
+//! - safetensors, as the Python package of that name writes it;
+//! - npz, as `numpy.savez` writes it (not `savez_compressed`: a compressed array cannot be mapped into memory).
+//!
+//! Both hold `x` of shape `[n, k, d]` and `y` of shape `[n, k, d_out]`, little-endian and in C order. Files are mapped,
+//! not loaded; the parsers work on byte slices and trust nothing that they read.
+
+mod atomic;
+mod bytes;
+mod examples;
+mod inspect;
+mod npy;
+mod npz;
+mod safetensors;
+mod tensor;
+mod writer;
+
+pub use atomic::{AtomicFile, write_atomically};
+pub use examples::{ExampleFile, InputFile};
+pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
+pub use tensor::{Dtype, FileFormat};
+pub use writer::{Columns, ExampleWriter};
+
+pub(crate) use bytes::Bytes;
+pub(crate) use safetensors::layout;
+pub(crate) use tensor::{Contents, FLOATS, TensorSpec, View};
+
+use crate::{Error, Result};
+
+impl Contents {
+    /// Reads the table of contents of a file in either format.
+    pub fn read(bytes: &[u8], place: &str) -> Result<Self> {
+        if bytes.is_empty() {
+            Err(Error::input(place, "is empty", "check that it was written to the end"))
+        } else if npz::is_archive(bytes) {
+            npz::read(bytes, place)
+        } else if bytes.starts_with(npy::MAGIC) {
+            Err(Error::input(place, "is a single .npy array", "save x and y together, with numpy.savez(path, x=x, y=y)"))
+        } else {
+            safetensors::read(bytes, place)
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Tensors as they stand in a file: where their numbers are, in which format, and how to read and write them.
+
+use crate::linalg::lanes::Real;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The number formats that are read and written, all little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Dtype {
+    /// Signed bytes: enough for inputs of ±1.
+    I8,
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+}
+
+/// The formats of real numbers.
+pub(crate) const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F64];
+/// Inputs may be signs as well.
+pub(crate) const INPUTS: &[Dtype] = &[Dtype::I8, Dtype::F32, Dtype::F64];
+
+impl Dtype {
+    /// Bytes per number.
+    pub fn size(self) -> usize {
+        match self {
+            Self::I8 => 1,
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// The name that safetensors and this crate use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::I8 => "I8",
+            Self::F32 => "F32",
+            Self::F64 => "F64",
+        }
+    }
+
+    /// Reads the numbers in `bytes` to every `stride`-th place of `out`; fails with the first that is not finite in `T`.
+    pub(crate) fn decode<T: Real>(self, bytes: &[u8], out: &mut [T], stride: usize) -> Result<(), f64> {
+        match self {
+            Self::I8 => spread(bytes, out, stride, |b| f64::from(i8::from_le_bytes(b))),
+            Self::F32 => spread(bytes, out, stride, |b| f64::from(f32::from_le_bytes(b))),
+            Self::F64 => spread(bytes, out, stride, f64::from_le_bytes),
+        }
+    }
+
+    /// Appends `values` to `bytes`; fails with the first that this format cannot hold.
+    pub(crate) fn encode<T: Real>(self, values: &[T], bytes: &mut Vec<u8>) -> Result<(), f64> {
+        for value in values.iter().map(|v| v.to_f64()) {
+            let fits = match self {
+                Self::I8 => f64::from(value as i8) - value == 0.0,
+                Self::F32 => (value as f32).is_finite(),
+                Self::F64 => value.is_finite(),
+            };
+            if !fits {
+                return Err(value);
+            }
+            match self {
+                Self::I8 => bytes.extend((value as i8).to_le_bytes()),
+                Self::F32 => bytes.extend((value as f32).to_le_bytes()),
+                Self::F64 => bytes.extend(value.to_le_bytes()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The loop of [`Dtype::decode`]. It has no branch: the offender is looked for only once it is known that there is one.
+fn spread<const N: usize, T: Real>(
+    bytes: &[u8],
+    out: &mut [T],
+    stride: usize,
+    number: impl Fn([u8; N]) -> f64,
+) -> Result<(), f64> {
+    let finite = |v: T| v.to_f64().is_finite();
+    let numbers = || bytes.as_chunks::<N>().0.iter().map(|&b| number(b));
+    let mut all_finite = true;
+    for (value, out) in numbers().zip(out.iter_mut().step_by(stride)) {
+        *out = T::from_f64(value);
+        all_finite &= finite(*out);
+    }
+    if all_finite {
+        return Ok(());
+    }
+    Err(numbers().find(|&v| !finite(T::from_f64(v))).unwrap_or(f64::NAN))
+}
+
+/// What to say of a number that cannot be used.
+pub(crate) fn offence(value: f64) -> String {
+    if value.is_nan() {
+        "holds NaN".into()
+    } else if value.is_infinite() {
+        "holds an infinite number".into()
+    } else {
+        format!("holds {value}, which the number format cannot represent")
+    }
+}
+
+/// Bytes taken by a tensor; `None` if that overflows.
+pub(crate) fn byte_len(dtype: Dtype, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(dtype.size(), |product, &size| product.checked_mul(size))
+}
+
+/// A tensor that is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorSpec {
+    pub name: &'static str,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+}
+
+/// A tensor found in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    /// What the file calls its number format.
+    pub dtype: String,
+    pub shape: Vec<usize>,
+    /// Where its numbers are, or why they cannot be used. A tensor that nobody asks for may be unusable.
+    pub data: Result<Data, Refusal>,
+}
+
+/// Numbers within the bytes of a file; the range lies within them and has the size that the shape demands.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub dtype: Dtype,
+    pub range: Range<usize>,
+}
+
+/// Why a tensor cannot be used, and what to do about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub problem: String,
+    pub remedy: &'static str,
+}
+
+/// The container formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileFormat {
+    /// <https://github.com/huggingface/safetensors>
+    Safetensors,
+    /// What `numpy.savez` writes.
+    Npz,
+}
+
+/// The table of contents of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// What errors call the file.
+    pub place: String,
+    pub format: FileFormat,
+    pub tensors: BTreeMap<String, Tensor>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// A tensor of known rank and usable format.
+#[derive(Clone, Debug)]
+pub(crate) struct View<const R: usize> {
+    /// What errors call the tensor.
+    pub place: String,
+    pub shape: [usize; R],
+    pub data: Data,
+}
+
+impl Contents {
+    /// The tensor `name` of the given dimensions, none of them zero, in one of the given number formats.
+    pub fn require<const R: usize>(&self, name: &str, dims: [&str; R], dtypes: &[Dtype]) -> Result<View<R>> {
+        self.optional(name, dims, dtypes)?.ok_or_else(|| {
+            let problem = format!("has no tensor {name} (found: {})", self.names());
+            Error::input(&self.place, problem, format!("give {name} the shape [{}]", dims.join(", ")))
+        })
+    }
+
+    /// As [`Self::require`], for a tensor that may be absent.
+    pub fn optional<const R: usize>(&self, name: &str, dims: [&str; R], dtypes: &[Dtype]) -> Result<Option<View<R>>> {
+        let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        let place = format!("{}, {name}", self.place);
+        let dims = dims.join(", ");
+        let data = tensor.data.clone().map_err(|r| Error::input(&place, r.problem, r.remedy))?;
+        if !dtypes.contains(&data.dtype) {
+            let known = dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(" or ");
+            return Err(Error::input(place, format!("has number format {}", tensor.dtype), format!("store it as {known}")));
+        }
+        let Ok(shape) = <[usize; R]>::try_from(tensor.shape.as_slice()) else {
+            let problem = format!("has shape {:?} of rank {}", tensor.shape, tensor.shape.len());
+            return Err(Error::input(place, problem, format!("give it the shape [{dims}]")));
+        };
+        if shape.contains(&0) {
+            return Err(Error::input(place, format!("has shape {shape:?}"), format!("every one of [{dims}] must be at least 1")));
+        }
+        Ok(Some(View { place, shape, data }))
+    }
+
+    /// The names of the first few tensors.
+    fn names(&self) -> String {
+        const SHOWN: usize = 8;
+        if self.tensors.is_empty() {
+            return "none".into();
+        }
+        let names: Vec<_> = self.tensors.keys().take(SHOWN).map(|n| n.escape_debug().to_string()).collect();
+        let more = if self.tensors.len() > SHOWN { ", …" } else { "" };
+        names.join(", ") + more
+    }
+}
+
+impl<const R: usize> View<R> {
+    /// All numbers, in double precision. For small tensors.
+    pub fn numbers(&self, bytes: &[u8]) -> Result<Vec<f64>> {
+        let mut numbers = vec![0.0; self.shape.iter().product()];
+        self.data
+            .dtype
+            .decode(&bytes[self.data.range.clone()], &mut numbers, 1)
+            .map_err(|value| Error::input(&self.place, offence(value), "give finite numbers"))?;
+        Ok(numbers)
+    }
+
+    /// Reads part `index` along the first dimension to every `stride`-th place of `out`.
+    pub fn decode_part<T: Real>(&self, bytes: &[u8], index: usize, out: &mut [T], stride: usize) -> Result<()> {
+        let bytes = &bytes[self.data.range.clone()];
+        let per = bytes.len() / self.shape[0];
+        self.data.dtype.decode(&bytes[index * per..(index + 1) * per], out, stride).map_err(|value| {
+            let place = format!("{}, example {index}", self.place);
+            Error::input(place, offence(value), "remove the example or mend it")
+        })
+    }
+}

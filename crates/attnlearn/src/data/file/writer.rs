@@ -1,0 +1,139 @@
+//! Writes examples as they come, without holding them in memory.
+
+use super::atomic::AtomicFile;
+use super::npz::NpzSink;
+use super::safetensors::SafetensorsSink;
+use super::tensor::{Dtype, FLOATS, FileFormat, TensorSpec, byte_len, offence};
+use crate::data::{Block, Shape};
+use crate::linalg::lanes::Real;
+use crate::{Error, Result};
+use std::io;
+use std::path::Path;
+
+/// Which tensors a file is to have, and in which number format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Inputs.
+    pub x: Option<Dtype>,
+    /// Outputs: F32 or F64.
+    pub y: Option<Dtype>,
+}
+
+impl Columns {
+    /// Name, number format and width of the tensors that are wanted.
+    fn present(self, shape: Shape) -> impl Iterator<Item = (&'static str, Dtype, usize)> {
+        let columns = [("x", self.x, shape.d), ("y", self.y, shape.d_out)];
+        columns.into_iter().filter_map(|(name, dtype, width)| Some((name, dtype?, width)))
+    }
+}
+
+/// A file whose tensors grow side by side.
+pub(super) trait TensorSink: Send {
+    /// Appends to one of the tensors.
+    fn write(&mut self, tensor: usize, bytes: &[u8]) -> io::Result<()>;
+    /// Completes the file.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Writes a known number of examples to a new file, which appears under its name only when it is [finished](Self::finish).
+pub struct ExampleWriter {
+    file: AtomicFile,
+    sink: Box<dyn TensorSink>,
+    shape: Shape,
+    columns: Columns,
+    n: u64,
+    written: u64,
+}
+
+impl FileFormat {
+    /// The format that a file name asks for: `.safetensors` or `.npz`.
+    pub fn of_name(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
+            Some("safetensors") => Ok(Self::Safetensors),
+            Some("npz") => Ok(Self::Npz),
+            _ => {
+                let place = path.display().to_string();
+                Err(Error::input(place, "its name does not say which format to write", "let it end in .safetensors or .npz"))
+            }
+        }
+    }
+}
+
+impl ExampleWriter {
+    /// Begins a file for `n` examples.
+    pub fn create(path: &Path, shape: Shape, n: u64, columns: Columns) -> Result<Self> {
+        let bad = |problem: String, remedy: &str| Err(Error::input(path.display().to_string(), problem, remedy));
+        let format = FileFormat::of_name(path)?;
+        if n == 0 || shape.k == 0 || shape.d == 0 || shape.d_out == 0 {
+            return bad(format!("{n} examples of {shape:?} were to be written"), "every size must be at least 1");
+        }
+        if columns.y.is_some_and(|dtype| !FLOATS.contains(&dtype)) {
+            return bad("outputs were to be written as I8".into(), "write them as F32 or F64");
+        }
+        let spec = |(name, dtype, width)| {
+            let shape = vec![usize::try_from(n).ok()?, shape.k, width];
+            byte_len(dtype, &shape).map(|len| (TensorSpec { name, dtype, shape }, len as u64))
+        };
+        let specs: Option<Vec<_>> = columns.present(shape).map(spec).collect();
+        // File offsets are 63 bits wide; under 2^61 each, two tensors and their headers fit.
+        let Some(specs) = specs.filter(|specs| specs.iter().all(|&(_, len)| len < 1 << 61)) else {
+            return bad(format!("{n} examples of {shape:?} do not fit in any file"), "write fewer of them");
+        };
+        if specs.is_empty() {
+            return bad("neither inputs nor outputs were to be written".into(), "choose at least one of them");
+        }
+        let tensors: Vec<_> = specs.into_iter().map(|(spec, _)| spec).collect();
+        let file = AtomicFile::create(path)?;
+        let sink: Box<dyn TensorSink> = match format {
+            FileFormat::Safetensors => Box::new(SafetensorsSink::create(&file, &tensors)?),
+            FileFormat::Npz => Box::new(NpzSink::create(&file, &tensors)?),
+        };
+        Ok(Self { file, sink, shape, columns, n, written: 0 })
+    }
+
+    /// Appends the examples of a block.
+    pub fn append<T: Real>(&mut self, block: &Block<T>) -> Result<()> {
+        let place = || self.file.path().display().to_string();
+        if block.shape() != self.shape {
+            let problem = format!("a block of {:?} was to be added to examples of {:?}", block.shape(), self.shape);
+            return Err(Error::input(place(), problem, "write examples of one shape to a file"));
+        }
+        if block.len() as u64 > self.n - self.written {
+            let problem = format!("{} examples were to follow the first {} of {}", block.len(), self.written, self.n);
+            return Err(Error::input(place(), problem, "write as many as announced"));
+        }
+        for (tensor, (name, dtype, width)) in self.columns.present(self.shape).enumerate() {
+            let per = self.shape.k * width;
+            let mut values = vec![T::ZERO; block.len() * per];
+            if name == "x" {
+                block.copy_inputs(&mut values);
+            } else {
+                block.copy_outputs(&mut values);
+            }
+            let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+            dtype.encode(&values, &mut bytes).map_err(|value| {
+                let example = self.written + (bytes.len() / dtype.size() / per) as u64;
+                let problem = format!("{} ({})", offence(value), dtype.name());
+                Error::input(
+                    format!("{}, {name}, example {example}", place()),
+                    problem,
+                    "choose a wider number format or mend it",
+                )
+            })?;
+            self.sink.write(tensor, &bytes).map_err(|e| Error::io(self.file.path(), e))?;
+        }
+        self.written += block.len() as u64;
+        Ok(())
+    }
+
+    /// Completes the file and moves it to its place. Fails, and leaves no file, if examples are missing.
+    pub fn finish(self) -> Result<()> {
+        let path = self.file.path();
+        if self.written != self.n {
+            let problem = format!("{} examples of {} were written", self.written, self.n);
+            return Err(Error::input(path.display().to_string(), problem, "write as many as announced"));
+        }
+        self.sink.finish().map_err(|e| Error::io(path, e))?;
+        self.file.commit()
+    }
+}

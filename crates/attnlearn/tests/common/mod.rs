@@ -1,0 +1,93 @@
+//! What the tests of files share.
+#![allow(dead_code)] // no test uses all of it
+
+use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, Shape};
+use attnlearn::layer::{AttentionLayer, Head, Mask};
+use attnlearn::linalg::Mat;
+use std::collections::BTreeMap;
+use std::io::{Cursor, Write};
+use std::path::{Path, PathBuf};
+
+pub const SHAPE: Shape = Shape { k: 3, d: 2, d_out: 4 };
+
+pub fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Writes plain `[n][k][d]` and `[n][k][d_out]` numbers through the writer.
+pub fn write_examples(path: &Path, shape: Shape, columns: Columns, x: &[f64], y: &[f64]) -> attnlearn::Result<()> {
+    let n = x.len() / (shape.k * shape.d);
+    let mut writer = ExampleWriter::create(path, shape, n as u64, columns)?;
+    let mut block = Block::new(shape);
+    let capacity = Block::<f64>::CAPACITY;
+    for (x, y) in x.chunks(capacity * shape.k * shape.d).zip(y.chunks(capacity * shape.k * shape.d_out)) {
+        block.set_inputs(x);
+        block.set_outputs(y);
+        writer.append(&block)?;
+    }
+    writer.finish()
+}
+
+/// Reads everything back in plain order.
+pub fn read_examples(file: &ExampleFile) -> attnlearn::Result<(Vec<f64>, Vec<f64>)> {
+    let shape = file.shape();
+    let mut block = Block::<f64>::new(shape);
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    for index in 0.. {
+        file.fill_f64(index, &mut block)?;
+        if block.is_empty() {
+            break;
+        }
+        let (mut bx, mut by) = (vec![0.0; block.len() * shape.k * shape.d], vec![0.0; block.len() * shape.k * shape.d_out]);
+        block.copy_inputs(&mut bx);
+        block.copy_outputs(&mut by);
+        x.append(&mut bx);
+        y.append(&mut by);
+    }
+    Ok((x, y))
+}
+
+/// A safetensors file with any header and any data.
+pub fn safetensors(header: &str, data: &[u8]) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+}
+
+/// An `.npy` file with any header text.
+pub fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+    [b"\x93NUMPY\x01\x00", (header.len() as u16).to_le_bytes().as_slice(), header.as_bytes(), data].concat()
+}
+
+/// An uncompressed archive of `(file name, contents)`.
+pub fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for (name, contents) in members {
+        archive.start_file(*name, options).expect("a new member");
+        archive.write_all(contents).expect("memory suffices");
+    }
+    archive.finish().expect("memory suffices").into_inner()
+}
+
+/// The bytes of a small valid file of each format.
+pub fn valid_examples(extension: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("examples").with_extension(extension);
+    let numbers = |n: usize| (0..n).map(|i| (i % 5) as f64 - 2.0).collect::<Vec<_>>();
+    let columns = Columns { x: Some(Dtype::I8), y: Some(Dtype::F32) };
+    write_examples(&path, SHAPE, columns, &numbers(18 * 6), &numbers(18 * 12)).expect("valid examples");
+    std::fs::read(path).expect("just written")
+}
+
+/// A small layer with every optional part.
+pub fn small_layer() -> AttentionLayer {
+    let matrix = |rows, cols, scale: f64| Mat::from_fn(rows, cols, |i, j| scale * (i as f64 - 0.3 * j as f64));
+    let heads = vec![
+        Head { key_bias: Some(vec![0.5, -0.25]), ..Head::dense(matrix(2, 2, 1.0), matrix(2, 3, 0.1)) },
+        Head::dense(matrix(2, 2, -2.0), matrix(2, 3, 1e-7)),
+    ];
+    AttentionLayer::new(heads, Some(vec![1.0, 2.0, -3.0]), Mask::Causal).expect("a valid layer")
+}
+
+pub fn notes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
+}
