@@ -1,4 +1,4 @@
-//! What the interior-point method keeps of one row.
+//! What the interior-point method keeps of one row, and what the row contributes to a step.
 //!
 //! A row `lower − w t ≤ z ≤ upper + w t`, `z = ⟨a, θ⟩`, has two *sides*, each an inequality
 //!
@@ -6,67 +6,89 @@
 //! g(θ, t) = ± z + w t − β ≥ 0          + with β = lower,   − with β = −upper
 //! ```
 //!
-//! with a slack `s > 0` and a multiplier `λ > 0`. The method follows `s = g`, `λ s = τ` down to `τ → 0`; Newton's step is
+//! with a slack `s > 0` and a multiplier `λ > 0`. The method follows `s = g`, `λ s = τ` down to `τ → 0`; a step solves
 //!
 //! ```text
-//! Δs = Δg + r                  r = g − s
-//! Δλ = pull − d Δg − λ         d = λ / s,   pull = (τ − c) / s − d r
+//! Δs = Δg + r + δ Δλ                 r = g − s
+//! λ Δs + s Δλ = τ − λ s − c          c = ω ΔsΔλ of the predictor, Mehrotra's second-order correction
 //! ```
 //!
-//! where `c = ΔsΔλ` of the predictor is Mehrotra's second-order correction. The multiplier after the step is therefore
-//! `pull − d Δg`: a spring of stiffness `d`, and both sides of a row pull along the same `a`.
+//! which is Newton's step but for `δ Δλ`, the damping of the proximal method of multipliers: it vanishes as the steps do.
+//! The multiplier after the step is that of a spring,
 //!
-//! A row so thin that both sides would vanish together is an equation `z = b` with a multiplier `y` of either sign. It is
-//! met by the proximal method of multipliers, `y ← y + (b − z)/δ`: a spring of stiffness `1/δ`.
+//! ```text
+//! λ + Δλ = pull − k Δg,     k = 1 / (s/λ + δ),     pull = f (τ − c)/s + (1 − f) λ − k r,     f = 1 / (1 + δ λ/s)
+//! ```
+//!
+//! whose stiffness `k` stays below `1/δ`, even where two rows leave each other no room and `s → 0` while `λ → ∞`.
+//! Both sides of a row pull along the same `a`.
+//!
+//! A row so thin that its sides would vanish together is an equation `z = b`, with a multiplier `y` of either sign: the
+//! spring with `s/λ = 0`, `y + Δy = y + (b − z − Δz)/δ`.
 
-/// `δ` of the equations. In the units of the method lengths are about 1 and so is the stiffness of the rest.
-const EQUATION_COMPLIANCE: f64 = 1e-8;
+/// `δ` of a side. In the units of the method lengths are about 1, and so are the multipliers of what is active.
+const SIDE_COMPLIANCE: f64 = 1e-11;
+
+/// `δ` of an equation: softer, as nothing but `δ` bounds its stiffness from the first step on.
+const EQUATION_COMPLIANCE: f64 = 1e-10;
 
 /// One inequality `± z + w t ≥ β`; absent when `β = −∞`.
 #[derive(Clone, Debug)]
-pub(super) struct Side {
-    pub bound: f64,
-    pub slack: f64,
-    pub multiplier: f64,
+struct Side {
+    bound: f64,
+    compliance: f64,
+    slack: f64,
+    multiplier: f64,
     slack_step: f64,
     multiplier_step: f64,
 }
 
 impl Side {
-    fn new(bound: f64) -> Self {
-        Self { bound, slack: 1.0, multiplier: 0.0, slack_step: 0.0, multiplier_step: 0.0 }
+    fn new(bound: f64, compliance: f64) -> Self {
+        Self { bound, compliance, slack: 1.0, multiplier: 0.0, slack_step: 0.0, multiplier_step: 0.0 }
     }
 
-    fn is_present(&self) -> bool {
-        self.bound > f64::NEG_INFINITY
+    /// The spring's `f` and `k`.
+    fn spring(&self) -> (f64, f64) {
+        let d = self.multiplier / self.slack;
+        let f = 1.0 / (1.0 + self.compliance * d);
+        (f, f * d)
     }
 
-    fn stiffness(&self) -> f64 {
-        self.multiplier / self.slack
+    /// `r = g − s`, where `place = g + β`.
+    fn residual(&self, place: f64) -> f64 {
+        place - self.bound - self.slack
+    }
+
+    /// The step with `target = τ − c` when `g` moves so that `travel = Δg + r`.
+    fn step(&mut self, travel: f64, target: f64) {
+        let (f, k) = self.spring();
+        self.multiplier_step = f * (target / self.slack - self.multiplier) - k * travel;
+        self.slack_step = travel + self.compliance * self.multiplier_step;
     }
 }
 
 /// A row between two sides, or an equation.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+enum Kind {
     Slab { lower: Side, upper: Side },
     Equation { target: f64, multiplier: f64, step: f64 },
 }
 
-/// One row: its scale, its place, its sides.
+/// One row.
 #[derive(Clone, Debug)]
 pub(super) struct Constraint {
     /// `a = scale · v` is the row as the method sees it, of length 1.
     pub scale: f64,
     /// `w`, how fast the row opens with `t`.
-    pub weight: f64,
+    weight: f64,
     /// `z = ⟨a, θ⟩`.
     pub value: f64,
     value_step: f64,
-    pub kind: Kind,
+    kind: Kind,
 }
 
-/// The part of a row in Newton's equations: `theta` times `a` in those of `θ`, `t` in that of `t`.
+/// A row's part in the equations: `theta` times `a` in those of `θ`, and `t` in that of `t`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     pub theta: f64,
@@ -74,37 +96,38 @@ pub(super) struct Share {
 }
 
 impl Share {
-    fn add(&mut self, sign: f64, weight: f64, value: f64) {
-        self.theta += sign * value;
-        self.t += weight * value;
+    /// Adds a force on one side, which pulls `z` up or down and opens with speed `w`.
+    fn add(&mut self, sign: f64, weight: f64, force: f64) {
+        self.theta += sign * force;
+        self.t += weight * force;
     }
 }
 
-/// Newton's equations, one row's contribution.
+/// A row in the equations of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Linearised {
-    /// `Σ d`, the coefficient of `a aᵀ`.
+    /// `Σ k`, the coefficient of `a aᵀ`.
     pub stiffness: f64,
-    /// `Σ ± w d`, the coefficient of `a` in the border that couples `θ` with `t`, and `Σ w² d` in its corner.
+    /// `Σ ± w k`, the coefficient of `a` in the border that couples `θ` with `t`, and `Σ w² k` in its corner.
     pub border: Share,
-    /// The pull with `τ = c = 0`.
+    /// The pull when `τ = c = 0`.
     pub pull: Share,
-    /// What `τ` adds: `τ Σ 1/s`.
+    /// What `τ` adds to it, for `τ = 1`.
     pub centring: Share,
     /// The multipliers.
     pub multipliers: Share,
 }
 
-/// Sums over the sides at the current point.
+/// Sums over the sides at an iterate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measure {
     /// `max |r|`.
     pub residual: f64,
-    /// `Σ s λ`.
+    /// `Σ λ s`.
     pub complementarity: f64,
     /// The number of sides.
     pub sides: f64,
-    /// `Σ β λ`, the rows' part of the dual objective.
+    /// `Σ λ β`, the rows' part of the dual objective.
     pub dual: f64,
     /// `Σ λ`.
     pub multipliers: f64,
@@ -120,21 +143,20 @@ impl Measure {
     }
 }
 
-/// How far a step can go, and what becomes of `Σ s λ` on the way.
+/// How far a step can go, and what becomes of `Σ λ s` on the way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reach {
-    /// Largest `α` with `s + α Δs ≥ 0`.
+    /// The largest `α` with `s + α Δs ≥ 0`.
     pub primal: f64,
-    /// Largest `α` with `λ + α Δλ ≥ 0`.
+    /// The largest `α` with `λ + α Δλ ≥ 0`.
     pub dual: f64,
-    s_dl: f64,
-    ds_l: f64,
-    ds_dl: f64,
+    /// `Σ s Δλ`, `Σ Δs λ` and `Σ Δs Δλ`.
+    products: [f64; 3],
 }
 
 impl Default for Reach {
     fn default() -> Self {
-        Self { primal: f64::INFINITY, dual: f64::INFINITY, s_dl: 0.0, ds_l: 0.0, ds_dl: 0.0 }
+        Self { primal: f64::INFINITY, dual: f64::INFINITY, products: [0.0; 3] }
     }
 }
 
@@ -146,29 +168,33 @@ impl Reach {
         if side.multiplier_step < 0.0 {
             self.dual = self.dual.min(-side.multiplier / side.multiplier_step);
         }
-        self.s_dl += side.slack * side.multiplier_step;
-        self.ds_l += side.slack_step * side.multiplier;
-        self.ds_dl += side.slack_step * side.multiplier_step;
+        self.products[0] += side.slack * side.multiplier_step;
+        self.products[1] += side.slack_step * side.multiplier;
+        self.products[2] += side.slack_step * side.multiplier_step;
     }
 
     pub fn merge(&mut self, other: &Self) {
         self.primal = self.primal.min(other.primal);
         self.dual = self.dual.min(other.dual);
-        self.s_dl += other.s_dl;
-        self.ds_l += other.ds_l;
-        self.ds_dl += other.ds_dl;
+        for (sum, term) in self.products.iter_mut().zip(other.products) {
+            *sum += term;
+        }
     }
 
-    /// `Σ (s + α_p Δs)(λ + α_d Δλ)`, given `Σ s λ`.
+    /// `Σ (λ + α_d Δλ)(s + α_p Δs)`, given `Σ λ s`.
     pub fn complementarity(&self, now: f64, primal: f64, dual: f64) -> f64 {
-        (now + dual * self.s_dl + primal * self.ds_l + primal * dual * self.ds_dl).max(0.0)
+        let [s_dl, ds_l, ds_dl] = self.products;
+        (now + dual * s_dl + primal * ds_l + primal * dual * ds_dl).max(0.0)
     }
 }
 
 impl Constraint {
     /// `lower − w t ≤ ⟨scale · v, θ⟩ ≤ upper + w t`.
     pub fn slab(scale: f64, lower: f64, upper: f64, weight: f64) -> Self {
-        let kind = Kind::Slab { lower: Side::new(lower), upper: Side::new(-upper) };
+        // A slab's multipliers start near τ over its half-width, and δ times that must be small beside the half-width.
+        let half_width = 0.5 * (upper - lower);
+        let compliance = SIDE_COMPLIANCE.min((half_width * half_width).max(1e-20));
+        let kind = Kind::Slab { lower: Side::new(lower, compliance), upper: Side::new(-upper, compliance) };
         Self { scale, weight, value: 0.0, value_step: 0.0, kind }
     }
 
@@ -182,7 +208,7 @@ impl Constraint {
     pub fn centre(&self) -> Option<f64> {
         match &self.kind {
             Kind::Equation { target, .. } => Some(*target),
-            Kind::Slab { lower, upper } => match (lower.is_present(), upper.is_present()) {
+            Kind::Slab { lower, upper } => match (lower.bound.is_finite(), upper.bound.is_finite()) {
                 (true, true) => Some(0.5 * (lower.bound - upper.bound)),
                 (true, false) => Some(lower.bound),
                 (false, true) => Some(-upper.bound),
@@ -191,44 +217,45 @@ impl Constraint {
         }
     }
 
-    /// `max(−g, 0)` over the sides, at `t = 0`.
-    pub fn violation(&self) -> f64 {
-        let mut worst = 0.0;
-        self.for_sides(0.0, |_, side, place| worst = f64::max(worst, side.bound - place));
-        worst
-    }
-
     /// Calls `f(sign, side, g + β)` for the sides that are present.
     fn for_sides(&self, t: f64, mut f: impl FnMut(f64, &Side, f64)) {
         if let Kind::Slab { lower, upper } = &self.kind {
-            let open = self.weight * t;
             for (sign, side) in [(1.0, lower), (-1.0, upper)] {
-                if side.is_present() {
-                    f(sign, side, sign * self.value + open);
+                if side.bound > f64::NEG_INFINITY {
+                    f(sign, side, sign * self.value + self.weight * t);
                 }
             }
         }
     }
 
+    /// The same, to change them.
     fn for_sides_mut(&mut self, t: f64, mut f: impl FnMut(f64, &mut Side, f64)) {
         if let Kind::Slab { lower, upper } = &mut self.kind {
-            let open = self.weight * t;
             for (sign, side) in [(1.0, lower), (-1.0, upper)] {
-                if side.is_present() {
-                    f(sign, side, sign * self.value + open);
+                if side.bound > f64::NEG_INFINITY {
+                    f(sign, side, sign * self.value + self.weight * t);
                 }
             }
         }
     }
 
-    /// Sets every slack to `g`, or to a positive length of the row's own size where `g` is too small; `λ = τ/s`.
+    /// The `t ≥ 0` from which on the row is satisfied where it stands; 0 for a row that does not open.
+    pub fn opening(&self) -> f64 {
+        let mut t = 0.0;
+        if self.weight > 0.0 {
+            self.for_sides(0.0, |_, side, place| t = f64::max(t, (side.bound - place) / self.weight));
+        }
+        t
+    }
+
+    /// Sets the slacks to `g`, or to a length of the row's own size where `g` is too small (`least` where the row has no
+    /// size), and the multipliers to `τ/s`.
     pub fn start(&mut self, t: f64, tau: f64, least: f64) {
-        let half_width = match &self.kind {
-            Kind::Slab { lower, upper } => 0.5 * (-upper.bound - lower.bound).max(0.0),
-            Kind::Equation { .. } => 0.0,
+        let floor = match &self.kind {
+            Kind::Slab { lower, upper } => 0.1 * (0.5 * (-upper.bound - lower.bound) + self.weight * t),
+            Kind::Equation { .. } => return,
         };
-        let floor = if half_width.is_finite() { (0.1 * half_width).max(f64::MIN_POSITIVE) } else { least };
-        let floor = floor.max(self.weight * t * 0.1);
+        let floor = if floor.is_finite() { floor } else { least };
         self.for_sides_mut(t, |_, side, place| {
             let g = place - side.bound;
             side.slack = if g > floor { g } else { floor.max(-g) };
@@ -244,7 +271,7 @@ impl Constraint {
             sum.multipliers += multiplier.abs();
         }
         self.for_sides(t, |_, side, place| {
-            sum.residual = sum.residual.max((place - side.bound - side.slack).abs());
+            sum.residual = sum.residual.max(side.residual(place).abs());
             sum.complementarity += side.slack * side.multiplier;
             sum.sides += 1.0;
             sum.dual += side.bound * side.multiplier;
@@ -252,7 +279,7 @@ impl Constraint {
         });
     }
 
-    /// This row in Newton's equations.
+    /// This row in the equations of a step.
     pub fn linearise(&self, t: f64) -> Linearised {
         let mut row = Linearised::default();
         if let Kind::Equation { target, multiplier, .. } = self.kind {
@@ -262,41 +289,37 @@ impl Constraint {
         }
         let w = self.weight;
         self.for_sides(t, |sign, side, place| {
-            let (d, r) = (side.stiffness(), place - side.bound - side.slack);
-            row.stiffness += d;
-            row.border.add(sign, w, w * d);
-            row.pull.add(sign, w, -d * r);
-            row.centring.add(sign, w, 1.0 / side.slack);
+            let (f, k) = side.spring();
+            row.stiffness += k;
+            row.border.add(sign, w, w * k);
+            row.pull.add(sign, w, (1.0 - f) * side.multiplier - k * side.residual(place));
+            row.centring.add(sign, w, f / side.slack);
             row.multipliers.add(sign, w, side.multiplier);
         });
         row
     }
 
-    /// The predictor: the step to `τ = 0`. Returns what its second-order term `c` will take from the pull.
+    /// The predictor: the step to `τ = 0`. Returns `Σ ± f ΔsΔλ/s`, which the second-order term takes from the pull.
     pub fn predict(&mut self, t: f64, z_step: f64, t_step: f64, reach: &mut Reach) -> Share {
         let (mut taken, w) = (Share::default(), self.weight);
         self.for_sides_mut(t, |sign, side, place| {
-            let (d, r) = (side.stiffness(), place - side.bound - side.slack);
-            side.slack_step = sign * z_step + w * t_step + r;
-            side.multiplier_step = -side.multiplier - d * side.slack_step;
-            taken.add(sign, w, side.slack_step * side.multiplier_step / side.slack);
+            side.step(sign * z_step + w * t_step + side.residual(place), 0.0);
+            taken.add(sign, w, side.spring().0 * side.slack_step * side.multiplier_step / side.slack);
             reach.note(side);
         });
         taken
     }
 
-    /// The corrector: the step to `τ`, given the predictor's second-order term.
-    pub fn correct(&mut self, t: f64, z_step: f64, t_step: f64, tau: f64, reach: &mut Reach) {
+    /// The corrector: the step to `τ`, with `ω` times the predictor's second-order term.
+    pub fn correct(&mut self, t: f64, z_step: f64, t_step: f64, tau: f64, omega: f64, reach: &mut Reach) {
         self.value_step = z_step;
         if let Kind::Equation { target, step, .. } = &mut self.kind {
             *step = (*target - self.value - z_step) / EQUATION_COMPLIANCE;
         }
         let w = self.weight;
         self.for_sides_mut(t, |sign, side, place| {
-            let (d, r) = (side.stiffness(), place - side.bound - side.slack);
-            let c = side.slack_step * side.multiplier_step;
-            side.slack_step = sign * z_step + w * t_step + r;
-            side.multiplier_step = (tau - c) / side.slack - side.multiplier - d * side.slack_step;
+            let c = omega * side.slack_step * side.multiplier_step;
+            side.step(sign * z_step + w * t_step + side.residual(place), tau - c);
             reach.note(side);
         });
     }
@@ -315,6 +338,9 @@ impl Constraint {
 
     /// `λ_lower − λ_upper`, or the multiplier of the equation.
     pub fn multiplier(&self) -> f64 {
-        self.linearise(0.0).multipliers.theta
+        match &self.kind {
+            Kind::Equation { multiplier, .. } => *multiplier,
+            Kind::Slab { lower, upper } => lower.multiplier - upper.multiplier,
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! low = min { ⟨u, θ⟩ : θ ∈ K },      high = max { ⟨u, θ⟩ : θ ∈ K },      width = high − low
 //! ```
 
-use super::interior::{self, Objective, Solution};
+use super::interior::{self, Solution};
+use super::program::Objective;
 use super::{Body, Residuals, Settings, Status, inflation};
 use crate::{Error, Result};
 

@@ -8,7 +8,8 @@
 //! The first forgets the half-widths and asks what they should have been; the second asks whether the body is empty,
 //! which it is exactly when `t > 0`.
 
-use super::interior::{self, Objective, Solution};
+use super::interior::{self, Solution};
+use super::program::{EMPTY, Objective, nonzero_norms};
 use super::{Body, Residuals, Settings, Status};
 use crate::{Error, Result};
 
@@ -59,7 +60,14 @@ fn inflate(body: &Body, lower: &[f64], upper: &[f64], weights: &[f64], settings:
     Ok(Inflation { t: t.max(0.0), point, residuals, iterations, status })
 }
 
-/// The last word on a program that stalled: whether the body is empty.
-pub(super) fn settle(_body: &Body, status: Status, _settings: &Settings) -> Status {
-    status
+/// The last word on a program that stalled: the least widening of a body always exists, and when it is positive its
+/// multipliers prove the body empty.
+pub(super) fn settle(body: &Body, status: Status, settings: &Settings) -> Status {
+    if status != Status::Stalled {
+        return status;
+    }
+    let norms = nonzero_norms(body);
+    let widening = interior::solve(body, body.lower(), body.upper(), Objective::Inflation(&norms), settings);
+    let by = widening.proven_violation;
+    if by > EMPTY * settings.tolerance * widening.length { Status::Empty { by } } else { Status::Stalled }
 }

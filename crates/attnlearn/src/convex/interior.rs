@@ -1,22 +1,13 @@
-//! The interior-point method behind every question about a body: Mehrotra's predictor and corrector for
+//! The interior-point method behind every question about a body: Mehrotra's predictor and corrector for a [`Program`],
+//! with the sides, springs and pulls of [`super::constraint`]. A step solves
 //!
 //! ```text
-//! minimise    q/2 ‖θ‖² + ⟨c, θ⟩ + γ t
-//! subject to  lower_r − w_r t ≤ ⟨v_r, θ⟩ ≤ upper_r + w_r t,     |θ_j| ≤ R,     t ≥ 0
+//! ⎡ q I + Aᵀ K A + K_box   b ⎤ ⎡ Δθ ⎤   ⎡ −(qθ + c) + Aᵀ pull + pull_box ⎤
+//! ⎣          bᵀ            κ ⎦ ⎣ Δt ⎦ = ⎣    −γ + ⟨w, pull⟩ + pull_t     ⎦      b = Aᵀ(± w k),  κ = Σ w² k
 //! ```
 //!
-//! with `q = 1` for the minimum norm, `c = ±u` for the extent along `u`, and `γ = 1` for the least inflation; without `t`
-//! in the first two. A step solves
-//!
-//! ```text
-//! ⎡ q I + Aᵀ D A + D_box   b ⎤ ⎡ Δθ ⎤   ⎡ −(qθ + c) + Aᵀ pull + pull_box ⎤
-//! ⎣        bᵀ              β ⎦ ⎣ Δt ⎦ = ⎣     −γ + ⟨w, pull⟩ + pull_t    ⎦
-//! ```
-//!
-//! by Cholesky, with the stiffnesses `D` and the pulls of [`super::constraint`]: both sides of a slab share one row of `A`,
-//! so that a step costs one symmetric rank-N update, `N p²` operations, and two cheaper sweeps over the rows.
-//!
-//! *Units.* Rows are scaled to length 1, and `θ` by a length taken from the rows, so that tolerances are relative.
+//! by Cholesky. Both sides of a slab share one row of `A`, so that a step costs one symmetric rank-N update, `N p²`
+//! operations, and two cheaper sweeps over the rows.
 //!
 //! *Emptiness.* For any multipliers `λ ≥ 0` of the sides and every `θ` in the box,
 //!
@@ -29,20 +20,10 @@
 
 use super::constraint::{Constraint, Linearised, Measure, Reach, Share};
 use super::normal::Factor;
-use super::rows::{self, Gram};
+use super::program::{EMPTY, Objective, Program};
+use super::rows::{self, CHUNK, Gram};
 use super::{Body, Residuals, Settings, Status};
 use rayon::prelude::*;
-
-/// What is minimised.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Objective<'a> {
-    /// `½ ‖θ‖²`.
-    Norm,
-    /// `⟨c, θ⟩`.
-    Linear(&'a [f64]),
-    /// `t`, with these weights `w > 0`.
-    Inflation(&'a [f64]),
-}
 
 /// Where the method ended, in the units of the body.
 #[derive(Clone, Debug)]
@@ -53,18 +34,82 @@ pub(super) struct Solution {
     pub multipliers: Vec<f64>,
     /// The same for the box.
     pub box_multipliers: Vec<f64>,
+    /// Every point of the box violates some row `r` by at least this times `‖v_r‖`, by these multipliers; if positive.
+    pub proven_violation: f64,
+    /// The unit of length that tolerances refer to.
+    pub length: f64,
     pub residuals: Residuals,
     pub iterations: usize,
     pub status: Status,
 }
 
-/// Stiffness of equations and thin slabs: a slab whose half-width is below this part of the tolerance is an equation.
-const THIN: f64 = 0.1;
+/// How large the first `τ` is, relative to what the program suggests: a second start where the first one stalled.
+const STARTS: [f64; 2] = [1.0, 0.01];
 
-/// A body is declared empty when some row of length 1 must be violated by this many tolerances.
-const EMPTY: f64 = 10.0;
+/// Steps without progress before the method gives up.
+const PATIENCE: usize = 20;
 
-/// The sums of one panel of rows.
+/// Minimises the objective over `lower ≤ V θ ≤ upper` (opened by `t w` for an inflation) within the body's box.
+pub(super) fn solve(body: &Body, lower: &[f64], upper: &[f64], objective: Objective<'_>, settings: &Settings) -> Solution {
+    let mut best: Option<Solution> = None;
+    let mut iterations = 0;
+    for start in STARTS {
+        let solution = match Program::new(body, lower, upper, objective, settings) {
+            Ok(program) => Iterate::new(program, start).descend(settings),
+            Err(by) => Solution::empty(body, by),
+        };
+        iterations += solution.iterations;
+        if best.as_ref().is_none_or(|best| {
+            solution.status != Status::Stalled || solution.residuals.worst() < best.residuals.worst()
+        }) {
+            best = Some(solution);
+        }
+        if best.as_ref().is_some_and(|best| best.status != Status::Stalled) {
+            break;
+        }
+    }
+    // There is at least one start, so there is a best.
+    let best = best.unwrap_or_else(|| Solution::empty(body, 0.0));
+    Solution { iterations, ..best }
+}
+
+impl Solution {
+    fn empty(body: &Body, by: f64) -> Self {
+        Self {
+            point: vec![0.0; body.dimension()],
+            t: 0.0,
+            multipliers: vec![0.0; body.count()],
+            box_multipliers: vec![0.0; body.dimension()],
+            proven_violation: by,
+            length: body.radius(),
+            residuals: Residuals { primal: f64::INFINITY, dual: f64::INFINITY, gap: f64::INFINITY },
+            iterations: 0,
+            status: Status::Empty { by },
+        }
+    }
+}
+
+/// An iterate: `θ`, `t`, and in the program's constraints the slacks and multipliers.
+struct Iterate<'a> {
+    program: Program<'a>,
+    theta: Vec<f64>,
+    t: f64,
+    sums: Vec<Sums>,
+}
+
+/// The equations of a step, and how good the iterate is.
+struct Newton {
+    matrix: Vec<f64>,
+    /// The right-hand side with `τ = c = 0`.
+    right: Vec<f64>,
+    /// What `τ` adds to it, for `τ = 1`.
+    centring: Vec<f64>,
+    measure: Measure,
+    residuals: Residuals,
+    proven_violation: f64,
+}
+
+/// The sums of one panel of rows: the vectors for `θ`, the scalars for `t`.
 struct Sums {
     gram: Gram,
     border: Vec<f64>,
@@ -86,102 +131,283 @@ struct Scalars {
     reach: Reach,
 }
 
-/// The iterate and the data, all in the units of the method.
-struct Interior<'a> {
-    rows: &'a [f64],
-    p: usize,
-    q: f64,
-    c: Vec<f64>,
-    radius: f64,
-    /// The unit of `θ`.
-    length: f64,
-    /// The unit of `t`.
-    inflation_unit: f64,
-    /// The unit of the objective.
-    objective_unit: f64,
-    theta: Vec<f64>,
-    t: f64,
-    constraints: Vec<Constraint>,
-    box_sides: Vec<Constraint>,
-    /// `t ≥ 0`, when there is a `t`.
-    floor: Option<Constraint>,
-    sums: Vec<Sums>,
-}
+impl<'a> Iterate<'a> {
+    fn new(program: Program<'a>, start: f64) -> Self {
+        let sums = rows::panels(program.constraints.len(), || Sums::new(program.p));
+        let mut iterate = Self { theta: vec![0.0; program.p], t: 0.0, program, sums };
+        iterate.start(start);
+        iterate
+    }
 
-/// Newton's equations at an iterate, and how good the iterate is.
-struct Newton {
-    matrix: Vec<f64>,
-    /// The right-hand side with `τ = c = 0`.
-    right: Vec<f64>,
-    /// What `τ` adds to it.
-    centring: Vec<f64>,
-    measure: Measure,
-    residuals: Residuals,
-    /// The proven violation, if positive.
-    emptiness: f64,
-}
+    /// Steps until the iterate is optimal, or proves that there is nothing to find, or gets no better.
+    fn descend(mut self, settings: &Settings) -> Solution {
+        let (mut best, mut idle, mut iterations) = (f64::INFINITY, 0, 0);
+        loop {
+            // Where are we?
+            let newton = self.newton();
+            let worst = newton.residuals.worst();
+            (best, idle) = if worst < 0.9 * best { (worst, 0) } else { (best, idle + 1) };
+            let status = if newton.proven_violation > EMPTY * settings.tolerance && self.program.floor.is_none() {
+                Some(Status::Empty { by: newton.proven_violation * self.program.length })
+            } else if worst <= settings.tolerance {
+                Some(Status::Solved)
+            } else if iterations == settings.max_iterations || idle == PATIENCE {
+                Some(Status::Stalled)
+            } else {
+                None
+            };
+            if let Some(status) = status {
+                return self.solution(&newton, iterations, status);
+            }
+            let Some(factor) = Factor::new(&newton.matrix, newton.right.len()) else {
+                return self.solution(&newton, iterations, Status::Stalled);
+            };
 
-/// Minimises the objective over `lower ≤ V θ ≤ upper` (opened by `t w` for an inflation) within the body's box.
-pub(super) fn solve(body: &Body, lower: &[f64], upper: &[f64], objective: Objective<'_>, settings: &Settings) -> Solution {
-    let mut iterate = match Interior::new(body, lower, upper, objective, settings) {
-        Ok(iterate) => iterate,
-        Err(by) => return Solution::empty(body, by),
-    };
-    iterate.start();
-    let mut iterations = 0;
-    let mut stuck = 0;
-    let (status, residuals) = loop {
-        // Where are we?
-        let newton = iterate.newton();
-        if newton.emptiness > EMPTY * settings.tolerance {
-            break (Status::Empty { by: newton.emptiness * iterate.length }, newton.residuals);
+            // Predictor: straight to the boundary.
+            let step = factor.solve(&newton.matrix, &newton.right);
+            let (reach, taken) = self.predict(&step);
+
+            // Centring: the further the predictor gets, the closer to the boundary we aim.
+            let (primal, dual) = self.lengths(&reach, 1.0);
+            let now = newton.measure.complementarity;
+            let tau = (reach.complementarity(now, primal, dual) / now).powi(3) * now / newton.measure.sides;
+            // The second-order term is that of a full step; a shorter one deserves less of it.
+            let omega = primal.min(dual);
+
+            // Corrector: towards the centre, with the predictor's second-order term.
+            let right: Vec<f64> =
+                (0..taken.len()).map(|i| newton.right[i] + tau * newton.centring[i] - omega * taken[i]).collect();
+            let step = factor.solve(&newton.matrix, &right);
+            let reach = self.correct(&step, tau, omega);
+            let (primal, dual) = self.lengths(&reach, settings.step_fraction);
+            self.advance(&step, primal, dual);
+            iterations += 1;
         }
-        if newton.residuals.worst() <= settings.tolerance {
-            break (Status::Solved, newton.residuals);
+    }
+
+    /// The first iterate: the least-squares fit to the middles of the rows, the slacks as they are there or else a little
+    /// positive, and multipliers that put every side on the central path.
+    fn start(&mut self, factor_of_tau: f64) {
+        let &Program { rows, p, radius, .. } = &self.program;
+        self.sums.iter_mut().for_each(Sums::clear);
+        rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
+            let (mut d, mut h) = ([0.0; CHUNK], [0.0; CHUNK]);
+            for (i, row) in rows.iter().enumerate() {
+                if let Some(centre) = row.centre() {
+                    (d[i], h[i]) = (row.scale * row.scale, row.scale * centre);
+                }
+            }
+            sums.gram.add(v, &d[..rows.len()]);
+            rows::add_combination(v, &h[..rows.len()], &mut sums.pull);
+        });
+        let mut matrix = self.gram(p);
+        let ridge = 1e-6 * (0..p).map(|j| matrix[j * p + j]).sum::<f64>() / p as f64 + 1e-12;
+        for j in 0..p {
+            matrix[j * p + j] += ridge;
         }
-        if iterations == settings.max_iterations || stuck == 5 {
-            break (Status::Stalled, newton.residuals);
+        if let Some(factor) = Factor::new(&matrix, p) {
+            self.theta = factor.solve(&matrix, &total(p, &self.sums, |s| &s.pull));
         }
-        let Some(factor) = Factor::new(&newton.matrix, newton.right.len()) else {
-            break (Status::Stalled, newton.residuals);
+        for theta in &mut self.theta {
+            *theta = if theta.is_finite() { theta.clamp(-0.9 * radius, 0.9 * radius) } else { 0.0 };
+        }
+
+        let theta = &self.theta;
+        rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, _| {
+            let mut z = [0.0; CHUNK];
+            rows::products(v, theta, &mut z[..rows.len()]);
+            for (row, z) in rows.iter_mut().zip(z) {
+                row.value = row.scale * z;
+            }
+        });
+        for (row, theta) in self.program.box_sides.iter_mut().zip(theta) {
+            row.value = *theta;
+        }
+        if self.program.floor.is_some() {
+            self.t = 1.5 * self.program.constraints.iter().map(Constraint::opening).fold(0.0, f64::max) + 1e-3;
+        }
+        if let Some(floor) = &mut self.program.floor {
+            floor.value = self.t;
+        }
+
+        let t = self.t;
+        self.program.all_mut().for_each(|row| row.start(t, 1.0, 0.1));
+        let tau = if self.program.floor.is_some() {
+            // The multipliers of an inflation have the sum Σ w λ = γ.
+            1.0 / self.program.all_mut().map(|row| row.linearise(t).multipliers.t).sum::<f64>().max(1.0 / t)
+        } else {
+            // About p of the N multipliers will be of order 1, the others 0.
+            0.1 * (p as f64 / self.program.constraints.len().max(1) as f64).min(1.0)
         };
+        self.program.all_mut().for_each(|row| row.start(t, factor_of_tau * tau, 0.1));
+    }
 
-        // Predictor: straight to the boundary.
-        let step = factor.solve(&newton.matrix, &newton.right);
-        let (reach, taken) = iterate.predict(&step);
+    /// The equations of a step, and the quality of the iterate.
+    fn newton(&mut self) -> Newton {
+        let (&Program { rows, p, q, radius, .. }, t) = (&self.program, self.t);
+        let inflating = self.program.floor.is_some();
+        self.sums.iter_mut().for_each(Sums::clear);
+        rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
+            let n = rows.len();
+            let [mut d, mut border, mut pull, mut centring, mut gradient] = [[0.0; CHUNK]; 5];
+            for (i, row) in rows.iter().enumerate() {
+                let Linearised { stiffness, border: b, pull: u, centring: k, multipliers: m } = row.linearise(t);
+                row.measure(t, &mut sums.scalars.measure);
+                d[i] = row.scale * row.scale * stiffness;
+                (border[i], sums.scalars.corner) = (row.scale * b.theta, sums.scalars.corner + b.t);
+                (pull[i], sums.scalars.pull) = (row.scale * u.theta, sums.scalars.pull + u.t);
+                (centring[i], sums.scalars.centring) = (row.scale * k.theta, sums.scalars.centring + k.t);
+                (gradient[i], sums.scalars.gradient) = (row.scale * m.theta, sums.scalars.gradient + m.t);
+            }
+            sums.gram.add(v, &d[..n]);
+            rows::add_combination(v, &pull[..n], &mut sums.pull);
+            rows::add_combination(v, &centring[..n], &mut sums.centring);
+            rows::add_combination(v, &gradient[..n], &mut sums.gradient);
+            if inflating {
+                rows::add_combination(v, &border[..n], &mut sums.border);
+            }
+        });
 
-        // Centring: the better the predictor did, the closer to the boundary we aim.
-        let (primal, dual) = iterate.lengths(&reach, 1.0);
-        let now = newton.measure.complementarity;
-        let sigma = (reach.complementarity(now, primal, dual) / now).powi(3);
-        let tau = sigma * now / newton.measure.sides;
+        let n = p + usize::from(inflating);
+        let mut matrix = self.gram(n);
+        let mut right = total(p, &self.sums, |s| &s.pull);
+        let mut centring = total(p, &self.sums, |s| &s.centring);
+        let gradient = total(p, &self.sums, |s| &s.gradient); // Aᵀ(±λ)
+        let mut measure = Measure::default();
+        self.sums.iter().for_each(|s| measure.merge(&s.scalars.measure));
+        let proof = measure.dual - radius * gradient.iter().map(|g| g.abs()).sum::<f64>();
+        let proven_violation = if measure.multipliers > 0.0 { proof / measure.multipliers } else { 0.0 };
 
-        // Corrector: towards the centre, with the predictor's second-order term.
-        let right: Vec<f64> = (0..taken.len()).map(|i| newton.right[i] + tau * newton.centring[i] - taken[i]).collect();
-        let step = factor.solve(&newton.matrix, &right);
-        let reach = iterate.correct(&step, tau);
-        let (primal, dual) = iterate.lengths(&reach, settings.step_fraction);
-        iterate.advance(&step, primal, dual);
-        stuck = if primal.max(dual) < 1e-4 { stuck + 1 } else { 0 };
-        iterations += 1;
-        if std::env::var("CONVEX_TRACE").is_ok() {
-            eprintln!("{iterations:3} {:.1e} {:.1e} {:.1e} mu {:.1e} sigma {sigma:.1e} steps {primal:.3} {dual:.3} empty {:.1e}", newton.residuals.primal, newton.residuals.dual, newton.residuals.gap, now / newton.measure.sides, newton.emptiness);
+        // The box and the quadratic term; `slope` is the gradient of the Lagrange function.
+        let mut slope = vec![0.0; p];
+        for j in 0..p {
+            let side = &self.program.box_sides[j];
+            let row = side.linearise(0.0);
+            side.measure(0.0, &mut measure);
+            let objective = q * self.theta[j] + self.program.c[j];
+            matrix[j * n + j] += q + row.stiffness;
+            right[j] += row.pull.theta - objective;
+            centring[j] += row.centring.theta;
+            slope[j] = objective - gradient[j] - row.multipliers.theta;
         }
-    };
-    iterate.solution(residuals, iterations, status)
-}
+        // The border of t.
+        let gamma = self.program.gamma();
+        if let Some(floor) = &self.program.floor {
+            let row = floor.linearise(0.0);
+            floor.measure(0.0, &mut measure);
+            let scalar = |f: fn(&Scalars) -> f64| self.sums.iter().map(|s| f(&s.scalars)).sum::<f64>();
+            matrix[p * n..p * n + p].copy_from_slice(&total(p, &self.sums, |s| &s.border));
+            matrix[p * n + p] = scalar(|s| s.corner) + row.stiffness;
+            right.push(scalar(|s| s.pull) + row.pull.theta - gamma);
+            centring.push(scalar(|s| s.centring) + row.centring.theta);
+            slope.push(gamma - scalar(|s| s.gradient) - row.multipliers.theta);
+        }
 
-impl Solution {
-    fn empty(body: &Body, by: f64) -> Self {
-        let residuals = Residuals { primal: by, dual: f64::INFINITY, gap: f64::INFINITY };
-        Self {
-            point: vec![0.0; body.dimension()],
-            t: 0.0,
-            multipliers: vec![0.0; body.count()],
-            box_multipliers: vec![0.0; body.dimension()],
-            residuals,
-            iterations: 0,
-            status: Status::Empty { by },
+        let square: f64 = self.theta.iter().map(|t| t * t).sum();
+        let linear: f64 = self.theta.iter().zip(&self.program.c).map(|(t, c)| t * c).sum();
+        let objective = 0.5 * q * square + linear + gamma * t;
+        let dual_objective = measure.dual - 0.5 * q * square;
+        let size = largest(self.theta.iter().copied()).max(1.0);
+        let residuals = Residuals {
+            primal: measure.residual / size,
+            dual: largest(slope) / if q > 0.0 { size } else { 1.0 },
+            gap: (objective - dual_objective).abs() / objective.abs().max(1.0),
+        };
+        Newton { matrix, right, centring, measure, residuals, proven_violation }
+    }
+
+    /// The predictor in every row: how far it can go, and `Aᵀ(± f ΔsΔλ/s)`.
+    fn predict(&mut self, step: &[f64]) -> (Reach, Vec<f64>) {
+        let (&Program { rows, p, .. }, t) = (&self.program, self.t);
+        let t_step = step.get(p).copied().unwrap_or(0.0);
+        for sums in &mut self.sums {
+            sums.taken.fill(0.0);
+            (sums.scalars.taken, sums.scalars.reach) = (0.0, Reach::default());
+        }
+        rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
+            let mut h = [0.0; CHUNK];
+            let h = &mut h[..rows.len()];
+            rows::products(v, &step[..p], h);
+            for (row, h) in rows.iter_mut().zip(&mut *h) {
+                let Share { theta, t } = row.predict(t, row.scale * *h, t_step, &mut sums.scalars.reach);
+                *h = row.scale * theta;
+                sums.scalars.taken += t;
+            }
+            rows::add_combination(v, h, &mut sums.taken);
+        });
+        let mut reach = Reach::default();
+        self.sums.iter().for_each(|s| reach.merge(&s.scalars.reach));
+        let mut taken = total(p, &self.sums, |s| &s.taken);
+        for (j, side) in self.program.box_sides.iter_mut().enumerate() {
+            taken[j] += side.predict(0.0, step[j], 0.0, &mut reach).theta;
+        }
+        if let Some(floor) = &mut self.program.floor {
+            let rows: f64 = self.sums.iter().map(|s| s.scalars.taken).sum();
+            taken.push(rows + floor.predict(0.0, t_step, 0.0, &mut reach).theta);
+        }
+        (reach, taken)
+    }
+
+    /// The corrector in every row, and how far it can go.
+    fn correct(&mut self, step: &[f64], tau: f64, omega: f64) -> Reach {
+        let (&Program { rows, p, .. }, t) = (&self.program, self.t);
+        let t_step = step.get(p).copied().unwrap_or(0.0);
+        for sums in &mut self.sums {
+            sums.scalars.reach = Reach::default();
+        }
+        rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
+            let mut z = [0.0; CHUNK];
+            rows::products(v, &step[..p], &mut z[..rows.len()]);
+            for (row, z) in rows.iter_mut().zip(z) {
+                row.correct(t, row.scale * z, t_step, tau, omega, &mut sums.scalars.reach);
+            }
+        });
+        let mut reach = Reach::default();
+        self.sums.iter().for_each(|s| reach.merge(&s.scalars.reach));
+        for (side, step) in self.program.box_sides.iter_mut().chain(&mut self.program.floor).zip(step) {
+            side.correct(0.0, *step, 0.0, tau, omega, &mut reach);
+        }
+        reach
+    }
+
+    /// Step lengths, a fraction of the way to the boundary. In a linear program the primal and the dual step are
+    /// independent; the quadratic term couples them.
+    fn lengths(&self, reach: &Reach, fraction: f64) -> (f64, f64) {
+        let (primal, dual) = ((fraction * reach.primal).min(1.0), (fraction * reach.dual).min(1.0));
+        if self.program.q > 0.0 { (primal.min(dual), primal.min(dual)) } else { (primal, dual) }
+    }
+
+    fn advance(&mut self, step: &[f64], primal: f64, dual: f64) {
+        for (theta, step) in self.theta.iter_mut().zip(step) {
+            *theta += primal * step;
+        }
+        self.t += primal * step.get(self.program.p).copied().unwrap_or(0.0);
+        let Program { constraints, box_sides, floor, .. } = &mut self.program;
+        constraints.par_iter_mut().with_min_len(4096).for_each(|row| row.advance(primal, dual));
+        box_sides.iter_mut().chain(floor).for_each(|row| row.advance(primal, dual));
+    }
+
+    /// The panels' `Vᵀ D V` in the upper left corner of an `n × n` matrix.
+    fn gram(&self, n: usize) -> Vec<f64> {
+        let mut matrix = vec![0.0; n * n];
+        Gram::total(self.sums.iter().map(|s| &s.gram), &mut matrix, n);
+        matrix
+    }
+
+    /// The iterate in the units of the body.
+    fn solution(self, newton: &Newton, iterations: usize, status: Status) -> Solution {
+        let Program { length, inflation_unit, objective_unit, constraints, box_sides, .. } = &self.program;
+        let multiplier = |row: &Constraint| objective_unit / length * row.scale * row.multiplier();
+        Solution {
+            point: self.theta.iter().map(|t| t * length).collect(),
+            t: self.t * inflation_unit,
+            multipliers: constraints.iter().map(multiplier).collect(),
+            box_multipliers: box_sides.iter().map(multiplier).collect(),
+            proven_violation: newton.proven_violation * length,
+            length: *length,
+            residuals: newton.residuals,
+            iterations,
+            status,
         }
     }
 }
@@ -220,334 +446,7 @@ fn total(p: usize, sums: &[Sums], vector: impl Fn(&Sums) -> &[f64]) -> Vec<f64> 
     total
 }
 
+/// `max |value|`, or NaN if there is one: a maximum that skipped it would declare a broken iterate optimal.
 fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
-    // NaN must not hide: a maximum that skips it would declare a broken iterate optimal.
     values.into_iter().fold(0.0, |largest: f64, value| if value.abs() <= largest { largest } else { value.abs() })
-}
-
-impl<'a> Interior<'a> {
-    /// The problem in the method's units; or the violation that no point can avoid when one row alone proves emptiness.
-    fn new(
-        body: &'a Body,
-        lower: &[f64],
-        upper: &[f64],
-        objective: Objective<'_>,
-        settings: &Settings,
-    ) -> Result<Self, f64> {
-        let (p, n, radius) = (body.dimension(), body.count(), body.radius());
-        let weights = if let Objective::Inflation(weights) = objective { Some(weights) } else { None };
-        // A row of zeros has no length of its own; it constrains t alone.
-        let spare = body.norms().iter().copied().fold(0.0, f64::max);
-        let spare = if spare > 0.0 { spare } else { 1.0 };
-        let norm = |r: usize| if body.norms()[r] > 0.0 { body.norms()[r] } else { spare };
-        // Bounds beyond what the box can reach say nothing.
-        let bounds = |r: usize| {
-            let reach = body.reaches()[r];
-            let lower = if lower[r] <= -reach { f64::NEG_INFINITY } else { lower[r] };
-            let upper = if upper[r] >= reach { f64::INFINITY } else { upper[r] };
-            (lower, upper)
-        };
-
-        // The unit of length: how far the rows are from the origin.
-        let distance = |r: usize| {
-            let (lower, upper) = bounds(r);
-            let distance = match objective {
-                Objective::Norm => lower.max(-upper).max(0.0), // of the slab: ‖θ‖ is at least that
-                _ => lower.abs().min(upper.abs()),             // of its nearest face
-            };
-            if distance.is_finite() { distance / norm(r) } else { 0.0 }
-        };
-        let length = (0..n).map(distance).fold(0.0, f64::max).min(radius * (p as f64).sqrt());
-        let length = if length > 0.0 { length } else { radius };
-
-        // The unit of t: such that the fastest row opens at speed 1.
-        let speed = weights.map_or(1.0, |w| (0..n).map(|r| w[r] / norm(r)).fold(0.0, f64::max));
-        let inflation_unit = length / speed;
-
-        let mut constraints = Vec::with_capacity(n);
-        for r in 0..n {
-            let (scale, unit) = (1.0 / norm(r), norm(r) * length);
-            let (lower, upper) = bounds(r);
-            let row = if let Some(w) = weights {
-                Constraint::slab(scale, lower / unit, upper / unit, w[r] / (norm(r) * speed))
-            } else {
-                let reach = body.reaches()[r];
-                let by = (lower - reach).max(-upper - reach) / norm(r);
-                if by > EMPTY * settings.tolerance * length {
-                    return Err(by);
-                }
-                if body.norms()[r] > 0.0 && upper - lower <= 2.0 * THIN * settings.tolerance * unit {
-                    Constraint::equation(scale, 0.5 * (lower + upper) / unit)
-                } else if body.norms()[r] > 0.0 {
-                    Constraint::slab(scale, lower / unit, upper / unit, 0.0)
-                } else {
-                    Constraint::slab(scale, f64::NEG_INFINITY, f64::INFINITY, 0.0)
-                }
-            };
-            constraints.push(row);
-        }
-
-        let (q, c, objective_unit) = match objective {
-            Objective::Norm => (1.0, vec![0.0; p], length * length),
-            Objective::Linear(u) => {
-                let norm = u.iter().map(|u| u * u).sum::<f64>().sqrt();
-                (0.0, u.iter().map(|u| u / norm).collect(), norm * length)
-            }
-            Objective::Inflation(_) => (0.0, vec![0.0; p], inflation_unit),
-        };
-        let radius = radius / length;
-        Ok(Self {
-            rows: body.rows(),
-            p,
-            q,
-            c,
-            radius,
-            length,
-            inflation_unit,
-            objective_unit,
-            theta: vec![0.0; p],
-            t: 0.0,
-            constraints,
-            box_sides: (0..p).map(|_| Constraint::slab(1.0, -radius, radius, 0.0)).collect(),
-            floor: weights.map(|_| Constraint::slab(1.0, 0.0, f64::INFINITY, 0.0)),
-            sums: rows::panels(n, || Sums::new(p)),
-        })
-    }
-
-    /// `γ`.
-    fn gamma(&self) -> f64 {
-        f64::from(u8::from(self.floor.is_some()))
-    }
-
-    /// The first iterate: the least-squares fit to the middles of the rows, slacks as they are there or else a little
-    /// positive, and multipliers that put every side on the central path.
-    fn start(&mut self) {
-        let p = self.p;
-        self.sums.iter_mut().for_each(Sums::clear);
-        rows::sweep(self.rows, p, &mut self.constraints, &mut self.sums, |v, rows, sums| {
-            let (mut d, mut h) = ([0.0; rows::CHUNK], [0.0; rows::CHUNK]);
-            for (i, row) in rows.iter().enumerate() {
-                let Some(centre) = row.centre() else { continue };
-                d[i] = row.scale * row.scale;
-                h[i] = row.scale * centre;
-            }
-            sums.gram.add(v, &d[..rows.len()]);
-            rows::add_combination(v, &h[..rows.len()], &mut sums.pull);
-        });
-        let mut matrix = self.gram(p);
-        let trace: f64 = (0..p).map(|j| matrix[j * p + j]).sum();
-        for j in 0..p {
-            matrix[j * p + j] += 1e-6 * trace / p as f64 + 1e-12;
-        }
-        let right = total(p, &self.sums, |s| &s.pull);
-        if let Some(factor) = Factor::new(&matrix, p) {
-            self.theta = factor.solve(&matrix, &right);
-        }
-        for theta in &mut self.theta {
-            *theta = if theta.is_finite() { theta.clamp(-0.9 * self.radius, 0.9 * self.radius) } else { 0.0 };
-        }
-
-        let theta = &self.theta;
-        rows::sweep(self.rows, p, &mut self.constraints, &mut self.sums, |v, rows, _| {
-            let mut z = [0.0; rows::CHUNK];
-            rows::products(v, theta, &mut z[..rows.len()]);
-            for (row, z) in rows.iter_mut().zip(z) {
-                row.value = z * row.scale;
-            }
-        });
-        for (row, theta) in self.box_sides.iter_mut().zip(theta) {
-            row.value = *theta;
-        }
-        let violation = self.constraints.iter().map(Constraint::violation).fold(0.0, f64::max);
-        if let Some(floor) = &mut self.floor {
-            self.t = 1.5 * violation + 1e-3;
-            floor.value = self.t;
-        }
-        let env = |name: &str, d: f64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-        let least = env("LEAST", 0.01);
-        let tau = env("TAU", 1.0);
-        let n = self.constraints.len().max(1) as f64;
-        let tau = tau * (p as f64 / n).min(1.0);
-        let t = self.t;
-        for row in self.constraints.iter_mut().chain(&mut self.box_sides).chain(&mut self.floor) {
-            row.start(t, tau, least);
-        }
-    }
-
-    /// The panels' `Vᵀ D V` in the upper left corner of an `n × n` matrix.
-    fn gram(&self, n: usize) -> Vec<f64> {
-        let p = self.p;
-        let grams = self.sums.iter().map(|s| &s.gram);
-        let mut matrix = vec![0.0; n * n];
-        Gram::total(grams, &mut matrix, n);
-        debug_assert!(n >= p);
-        matrix
-    }
-
-    /// Newton's equations at this iterate, and its quality.
-    fn newton(&mut self) -> Newton {
-        let (p, t) = (self.p, self.t);
-        let inflating = self.floor.is_some();
-        self.sums.iter_mut().for_each(Sums::clear);
-        rows::sweep(self.rows, p, &mut self.constraints, &mut self.sums, |v, rows, sums| {
-            let mut d = [0.0; rows::CHUNK];
-            let [mut border, mut pull, mut centring, mut gradient] = [d; 4];
-            for (i, row) in rows.iter().enumerate() {
-                let Linearised { stiffness, border: b, pull: u, centring: k, multipliers: m } = row.linearise(t);
-                row.measure(t, &mut sums.scalars.measure);
-                d[i] = row.scale * row.scale * stiffness;
-                border[i] = row.scale * b.theta;
-                pull[i] = row.scale * u.theta;
-                centring[i] = row.scale * k.theta;
-                gradient[i] = row.scale * m.theta;
-                sums.scalars.corner += b.t;
-                sums.scalars.pull += u.t;
-                sums.scalars.centring += k.t;
-                sums.scalars.gradient += m.t;
-            }
-            let n = rows.len();
-            sums.gram.add(v, &d[..n]);
-            rows::add_combination(v, &pull[..n], &mut sums.pull);
-            rows::add_combination(v, &centring[..n], &mut sums.centring);
-            rows::add_combination(v, &gradient[..n], &mut sums.gradient);
-            if inflating {
-                rows::add_combination(v, &border[..n], &mut sums.border);
-            }
-        });
-
-        let n = p + usize::from(inflating);
-        let mut matrix = self.gram(n);
-        let mut right = total(p, &self.sums, |s| &s.pull);
-        let mut centring = total(p, &self.sums, |s| &s.centring);
-        let gradient = total(p, &self.sums, |s| &s.gradient); // Aᵀ(λ_lower − λ_upper)
-        let mut measure = Measure::default();
-        self.sums.iter().for_each(|s| measure.merge(&s.scalars.measure));
-
-        // Every point of the box violates some row by at least this much (see above); with t nothing is ever empty.
-        let proof = measure.dual - self.radius * gradient.iter().map(|g| g.abs()).sum::<f64>();
-        let emptiness = if inflating || measure.multipliers <= 0.0 { 0.0 } else { proof / measure.multipliers };
-
-        let mut slope: Vec<f64> = (0..p).map(|j| self.q * self.theta[j] + self.c[j] - gradient[j]).collect();
-        for j in 0..p {
-            let row = self.box_sides[j].linearise(0.0);
-            self.box_sides[j].measure(0.0, &mut measure);
-            matrix[j * n + j] += self.q + row.stiffness;
-            right[j] += row.pull.theta - self.q * self.theta[j] - self.c[j];
-            centring[j] += row.centring.theta;
-            slope[j] -= row.multipliers.theta;
-        }
-        if let Some(floor) = &self.floor {
-            let border = total(p, &self.sums, |s| &s.border);
-            let row = floor.linearise(0.0);
-            let scalar = |f: fn(&Scalars) -> f64| self.sums.iter().map(|s| f(&s.scalars)).sum::<f64>();
-            floor.measure(0.0, &mut measure);
-            matrix[p * n..p * n + p].copy_from_slice(&border);
-            matrix[p * n + p] = scalar(|s| s.corner) + row.stiffness;
-            right.push(scalar(|s| s.pull) + row.pull.theta - self.gamma());
-            centring.push(scalar(|s| s.centring) + row.centring.theta);
-            slope.push(self.gamma() - scalar(|s| s.gradient) - row.multipliers.theta);
-        }
-
-        let square: f64 = self.theta.iter().map(|t| t * t).sum();
-        let linear: f64 = self.theta.iter().zip(&self.c).map(|(t, c)| t * c).sum();
-        let objective = 0.5 * self.q * square + linear + self.gamma() * self.t;
-        let dual_objective = measure.dual - 0.5 * self.q * square;
-        let size = largest(self.theta.iter().copied()).max(1.0);
-        let residuals = Residuals {
-            primal: measure.residual / size,
-            dual: largest(slope) / if self.q > 0.0 { size } else { 1.0 },
-            gap: (objective - dual_objective).abs() / objective.abs().max(1.0),
-        };
-        Newton { matrix, right, centring, measure, residuals, emptiness }
-    }
-
-    /// The predictor in every row: how far it can go, and `Aᵀ(c/s)`, which its second-order term takes from the pulls.
-    fn predict(&mut self, step: &[f64]) -> (Reach, Vec<f64>) {
-        let (p, t) = (self.p, self.t);
-        let t_step = if self.floor.is_some() { step[p] } else { 0.0 };
-        for sums in &mut self.sums {
-            sums.taken.fill(0.0);
-            (sums.scalars.taken, sums.scalars.reach) = (0.0, Reach::default());
-        }
-        rows::sweep(self.rows, p, &mut self.constraints, &mut self.sums, |v, rows, sums| {
-            let mut h = [0.0; rows::CHUNK];
-            let n = rows.len();
-            rows::products(v, &step[..p], &mut h[..n]);
-            for (row, h) in rows.iter_mut().zip(&mut h) {
-                let Share { theta, t } = row.predict(t, row.scale * *h, t_step, &mut sums.scalars.reach);
-                *h = row.scale * theta;
-                sums.scalars.taken += t;
-            }
-            rows::add_combination(v, &h[..n], &mut sums.taken);
-        });
-        let mut reach = Reach::default();
-        self.sums.iter().for_each(|s| reach.merge(&s.scalars.reach));
-        let mut taken = total(p, &self.sums, |s| &s.taken);
-        for j in 0..p {
-            taken[j] += self.box_sides[j].predict(0.0, step[j], 0.0, &mut reach).theta;
-        }
-        if let Some(floor) = &mut self.floor {
-            let rows: f64 = self.sums.iter().map(|s| s.scalars.taken).sum();
-            taken.push(rows + floor.predict(0.0, t_step, 0.0, &mut reach).theta);
-        }
-        (reach, taken)
-    }
-
-    /// The corrector in every row, and how far it can go.
-    fn correct(&mut self, step: &[f64], tau: f64) -> Reach {
-        let (p, t) = (self.p, self.t);
-        let t_step = if self.floor.is_some() { step[p] } else { 0.0 };
-        for sums in &mut self.sums {
-            sums.scalars.reach = Reach::default();
-        }
-        rows::sweep(self.rows, p, &mut self.constraints, &mut self.sums, |v, rows, sums| {
-            let mut z = [0.0; rows::CHUNK];
-            rows::products(v, &step[..p], &mut z[..rows.len()]);
-            for (row, z) in rows.iter_mut().zip(z) {
-                row.correct(t, row.scale * z, t_step, tau, &mut sums.scalars.reach);
-            }
-        });
-        let mut reach = Reach::default();
-        self.sums.iter().for_each(|s| reach.merge(&s.scalars.reach));
-        for j in 0..p {
-            self.box_sides[j].correct(0.0, step[j], 0.0, tau, &mut reach);
-        }
-        if let Some(floor) = &mut self.floor {
-            floor.correct(0.0, t_step, 0.0, tau, &mut reach);
-        }
-        reach
-    }
-
-    /// Step lengths, a fraction of the way to the boundary. In a linear program the primal and the dual step are
-    /// independent; the quadratic term couples them.
-    fn lengths(&self, reach: &Reach, fraction: f64) -> (f64, f64) {
-        let (primal, dual) = ((fraction * reach.primal).min(1.0), (fraction * reach.dual).min(1.0));
-        if self.q > 0.0 { (primal.min(dual), primal.min(dual)) } else { (primal, dual) }
-    }
-
-    fn advance(&mut self, step: &[f64], primal: f64, dual: f64) {
-        for (theta, step) in self.theta.iter_mut().zip(step) {
-            *theta += primal * step;
-        }
-        if self.floor.is_some() {
-            self.t += primal * step[self.p];
-        }
-        self.constraints.par_iter_mut().with_min_len(4096).for_each(|row| row.advance(primal, dual));
-        self.box_sides.iter_mut().chain(&mut self.floor).for_each(|row| row.advance(primal, dual));
-    }
-
-    /// Back in the units of the body.
-    fn solution(self, residuals: Residuals, iterations: usize, status: Status) -> Solution {
-        let unit = self.objective_unit / self.length;
-        let multiplier = |row: &Constraint| unit * row.scale * row.multiplier();
-        Solution {
-            point: self.theta.iter().map(|t| t * self.length).collect(),
-            t: self.t * self.inflation_unit,
-            multipliers: self.constraints.iter().map(multiplier).collect(),
-            box_multipliers: self.box_sides.iter().map(multiplier).collect(),
-            residuals,
-            iterations,
-            status,
-        }
-    }
 }

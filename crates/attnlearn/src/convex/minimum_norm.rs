@@ -10,7 +10,8 @@
 //! θ̄ = Vᵀ λ + β,      λ_r > 0 ⇒ ⟨v_r, θ̄⟩ = lower_r,     λ_r < 0 ⇒ ⟨v_r, θ̄⟩ = upper_r,     likewise β for |θ_j| ≤ R
 //! ```
 
-use super::interior::{self, Objective};
+use super::interior;
+use super::program::Objective;
 use super::{Body, Residuals, Settings, Status, inflation};
 use crate::Result;
 

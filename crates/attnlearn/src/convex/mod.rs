@@ -7,6 +7,7 @@ mod inflation;
 mod interior;
 mod minimum_norm;
 mod normal;
+mod program;
 #[allow(missing_docs)]
 pub mod rows;
 mod settings;
