@@ -48,11 +48,10 @@ impl Side {
         Self { bound, compliance, slack: 1.0, multiplier: 0.0, slack_step: 0.0, multiplier_step: 0.0 }
     }
 
-    /// The spring's `f` and `k`.
+    /// The spring's `f / s` and `k`.
     fn spring(&self) -> (f64, f64) {
-        let d = self.multiplier / self.slack;
-        let f = 1.0 / (1.0 + self.compliance * d);
-        (f, f * d)
+        let inverse = 1.0 / (self.slack + self.compliance * self.multiplier); // f / s, in one division
+        (inverse, inverse * self.multiplier)
     }
 
     /// `r = g − s`, where `place = g + β`.
@@ -62,8 +61,8 @@ impl Side {
 
     /// The step with `target = τ − c` when `g` moves so that `travel = Δg + r`.
     fn step(&mut self, travel: f64, target: f64) {
-        let (f, k) = self.spring();
-        self.multiplier_step = f * (target / self.slack - self.multiplier) - k * travel;
+        let (f_s, k) = self.spring();
+        self.multiplier_step = f_s * (target - self.multiplier * self.slack) - k * travel;
         self.slack_step = travel + self.compliance * self.multiplier_step;
     }
 }
@@ -144,38 +143,33 @@ impl Measure {
 }
 
 /// How far a step can go, and what becomes of `Σ λ s` on the way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reach {
-    /// The largest `α` with `s + α Δs ≥ 0`.
-    pub primal: f64,
-    /// The largest `α` with `λ + α Δλ ≥ 0`.
-    pub dual: f64,
+    /// `max −Δs/s`: the slacks stay positive up to one over this part of the step.
+    primal: f64,
+    /// `max −Δλ/λ`.
+    dual: f64,
     /// `Σ s Δλ`, `Σ Δs λ` and `Σ Δs Δλ`.
     products: [f64; 3],
 }
 
-impl Default for Reach {
-    fn default() -> Self {
-        Self { primal: f64::INFINITY, dual: f64::INFINITY, products: [0.0; 3] }
-    }
-}
-
 impl Reach {
     fn note(&mut self, side: &Side) {
-        if side.slack_step < 0.0 {
-            self.primal = self.primal.min(-side.slack / side.slack_step);
-        }
-        if side.multiplier_step < 0.0 {
-            self.dual = self.dual.min(-side.multiplier / side.multiplier_step);
-        }
+        self.primal = self.primal.max(-side.slack_step / side.slack);
+        self.dual = self.dual.max(-side.multiplier_step / side.multiplier);
         self.products[0] += side.slack * side.multiplier_step;
         self.products[1] += side.slack_step * side.multiplier;
         self.products[2] += side.slack_step * side.multiplier_step;
     }
 
+    /// The parts of the primal and of the dual step that lead `fraction` of the way to the boundary, at most 1.
+    pub fn lengths(&self, fraction: f64) -> (f64, f64) {
+        (fraction / self.primal.max(fraction), fraction / self.dual.max(fraction))
+    }
+
     pub fn merge(&mut self, other: &Self) {
-        self.primal = self.primal.min(other.primal);
-        self.dual = self.dual.min(other.dual);
+        self.primal = self.primal.max(other.primal);
+        self.dual = self.dual.max(other.dual);
         for (sum, term) in self.products.iter_mut().zip(other.products) {
             *sum += term;
         }
@@ -289,11 +283,12 @@ impl Constraint {
         }
         let w = self.weight;
         self.for_sides(t, |sign, side, place| {
-            let (f, k) = side.spring();
+            let (f_s, k) = side.spring();
             row.stiffness += k;
             row.border.add(sign, w, w * k);
-            row.pull.add(sign, w, (1.0 - f) * side.multiplier - k * side.residual(place));
-            row.centring.add(sign, w, f / side.slack);
+            // (1 − f) λ = δ k λ
+            row.pull.add(sign, w, k * (side.compliance * side.multiplier - side.residual(place)));
+            row.centring.add(sign, w, f_s);
             row.multipliers.add(sign, w, side.multiplier);
         });
         row
@@ -304,7 +299,7 @@ impl Constraint {
         let (mut taken, w) = (Share::default(), self.weight);
         self.for_sides_mut(t, |sign, side, place| {
             side.step(sign * z_step + w * t_step + side.residual(place), 0.0);
-            taken.add(sign, w, side.spring().0 * side.slack_step * side.multiplier_step / side.slack);
+            taken.add(sign, w, side.spring().0 * side.slack_step * side.multiplier_step);
             reach.note(side);
         });
         taken

@@ -198,7 +198,7 @@ impl<'a> Iterate<'a> {
                 }
             }
             sums.gram.add(v, &d[..rows.len()]);
-            rows::add_combination(v, &h[..rows.len()], &mut sums.pull);
+            rows::add_combinations(v, [&h[..rows.len()]], [&mut sums.pull]);
         });
         let mut matrix = self.gram(p);
         let ridge = 1e-6 * (0..p).map(|j| matrix[j * p + j]).sum::<f64>() / p as f64 + 1e-12;
@@ -260,11 +260,13 @@ impl<'a> Iterate<'a> {
                 (gradient[i], sums.scalars.gradient) = (row.scale * m.theta, sums.scalars.gradient + m.t);
             }
             sums.gram.add(v, &d[..n]);
-            rows::add_combination(v, &pull[..n], &mut sums.pull);
-            rows::add_combination(v, &centring[..n], &mut sums.centring);
-            rows::add_combination(v, &gradient[..n], &mut sums.gradient);
+            rows::add_combinations(
+                v,
+                [&pull[..n], &centring[..n], &gradient[..n]],
+                [&mut sums.pull, &mut sums.centring, &mut sums.gradient],
+            );
             if inflating {
-                rows::add_combination(v, &border[..n], &mut sums.border);
+                rows::add_combinations(v, [&border[..n]], [&mut sums.border]);
             }
         });
 
@@ -333,7 +335,7 @@ impl<'a> Iterate<'a> {
                 *h = row.scale * theta;
                 sums.scalars.taken += t;
             }
-            rows::add_combination(v, h, &mut sums.taken);
+            rows::add_combinations(v, [h], [&mut sums.taken]);
         });
         let mut reach = Reach::default();
         self.sums.iter().for_each(|s| reach.merge(&s.scalars.reach));
@@ -373,7 +375,7 @@ impl<'a> Iterate<'a> {
     /// Step lengths, a fraction of the way to the boundary. In a linear program the primal and the dual step are
     /// independent; the quadratic term couples them.
     fn lengths(&self, reach: &Reach, fraction: f64) -> (f64, f64) {
-        let (primal, dual) = ((fraction * reach.primal).min(1.0), (fraction * reach.dual).min(1.0));
+        let (primal, dual) = reach.lengths(fraction);
         if self.program.q > 0.0 { (primal.min(dual), primal.min(dual)) } else { (primal, dual) }
     }
 

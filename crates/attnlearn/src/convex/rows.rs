@@ -89,43 +89,63 @@ fn dots<S: Simd, const R: usize>(simd: S, v: [&[f64]; R], x: &[f64]) -> [f64; R]
     out
 }
 
-/// `g += Σ_r h_r v_r` over the rows of a chunk.
-pub fn add_combination(v: &[f64], h: &[f64], g: &mut [f64]) {
-    struct Combination<'a>(&'a [f64], &'a [f64], &'a mut [f64]);
-    impl WithSimd for Combination<'_> {
+/// `g_m += Σ_r h_{m,r} v_r` over the rows of a chunk, for `M` right-hand sides at once.
+pub fn add_combinations<const M: usize>(v: &[f64], h: [&[f64]; M], g: [&mut [f64]; M]) {
+    struct Combinations<'a, const M: usize>(&'a [f64], [&'a [f64]; M], [&'a mut [f64]; M]);
+    impl<const M: usize> WithSimd for Combinations<'_, M> {
         type Output = ();
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) {
-            let Self(v, h, g) = self;
-            let p = g.len();
-            let (h4, v4) = (h.chunks_exact(4), v.chunks_exact(4 * p));
-            let rest = h4.remainder().iter().zip(v4.remainder().chunks_exact(p));
-            for (h, v) in h4.zip(v4) {
-                combine::<S, 4>(simd, std::array::from_fn(|i| &v[i * p..(i + 1) * p]), std::array::from_fn(|i| h[i]), g);
+            let Self(v, h, mut g) = self;
+            let (n, p) = (h[0].len(), g[0].len());
+            let mut r = 0;
+            while r + 4 <= n {
+                combine::<S, M, 4>(simd, v, h, r, &mut g);
+                r += 4;
             }
-            for (h, v) in rest {
-                combine::<S, 1>(simd, [v], [*h], g);
+            while r < n {
+                combine::<S, M, 1>(simd, v, h, r, &mut g);
+                r += 1;
             }
+            debug_assert_eq!(v.len(), n * p);
         }
     }
-    vectorised(Combination(v, h, g));
+    vectorised(Combinations(v, h, g));
 }
 
+/// The part of the rows `r … r + R − 1`.
 #[inline(always)]
-fn combine<S: Simd, const R: usize>(simd: S, v: [&[f64]; R], h: [f64; R], g: &mut [f64]) {
-    let (g, g_tail) = S::as_mut_simd_f64s(g);
-    let mut tail = simd.partial_load_f64s(g_tail);
-    for i in 0..R {
-        tail = simd.mul_add_f64s(simd.splat_f64s(h[i]), simd.partial_load_f64s(S::as_simd_f64s(v[i]).1), tail);
-    }
-    simd.partial_store_f64s(g_tail, tail);
-    let v = v.map(|v| S::as_simd_f64s(v).0);
-    for e in 0..g.len() {
-        let mut sum = g[e];
+fn combine<S: Simd, const M: usize, const R: usize>(simd: S, v: &[f64], h: [&[f64]; M], r: usize, g: &mut [&mut [f64]; M]) {
+    let p = g[0].len();
+    let v: [&[f64]; R] = std::array::from_fn(|i| &v[(r + i) * p..(r + i + 1) * p]);
+    let mut factors = [[simd.splat_f64s(0.0); R]; M];
+    for m in 0..M {
         for i in 0..R {
-            sum = simd.mul_add_f64s(simd.splat_f64s(h[i]), v[i][e], sum);
+            factors[m][i] = simd.splat_f64s(h[m][r + i]);
         }
-        g[e] = sum;
+    }
+    // The tails first: masked loads, which read zeros beyond the end.
+    let (v, v_tails) = (v.map(|v| S::as_simd_f64s(v).0), v.map(|v| S::as_simd_f64s(v).1));
+    let mut g = g.each_mut().map(|g| S::as_mut_simd_f64s(g));
+    for m in 0..M {
+        let mut sum = simd.partial_load_f64s(g[m].1);
+        for i in 0..R {
+            sum = simd.mul_add_f64s(factors[m][i], simd.partial_load_f64s(v_tails[i]), sum);
+        }
+        simd.partial_store_f64s(g[m].1, sum);
+    }
+    for e in 0..g[0].0.len() {
+        let mut column = [simd.splat_f64s(0.0); R];
+        for i in 0..R {
+            column[i] = v[i][e];
+        }
+        for m in 0..M {
+            let mut sum = g[m].0[e];
+            for i in 0..R {
+                sum = simd.mul_add_f64s(factors[m][i], column[i], sum);
+            }
+            g[m].0[e] = sum;
+        }
     }
 }
 
@@ -188,12 +208,15 @@ impl Gram {
     fn add_packed<S: Simd, const H: usize>(&mut self, simd: S, rows: usize) {
         let strip = |i: usize| &self.packed[i * CHUNK * STRIP..(i * CHUNK + rows) * STRIP];
         let strips = self.width / STRIP;
-        for j in 0..strips {
-            for i in 0..=j {
-                for y in (0..STRIP).step_by(H) {
-                    let sums = &mut self.sums[(j * STRIP + y) * self.width + i * STRIP..];
-                    for x in (0..STRIP).step_by(2 * S::F64_LANES) {
-                        tile::<S, H>(simd, strip(i), x, strip(j), y, &mut sums[x..], self.width);
+        // Three strips at a time fit the first-level cache: two of `j` that stay while those of `i` go by.
+        for pair in (0..strips).step_by(2) {
+            for i in 0..strips.min(pair + 2) {
+                for j in pair.max(i)..strips.min(pair + 2) {
+                    for y in (0..STRIP).step_by(H) {
+                        let sums = &mut self.sums[(j * STRIP + y) * self.width + i * STRIP..];
+                        for x in (0..STRIP).step_by(2 * S::F64_LANES) {
+                            tile::<S, H>(simd, strip(i), x, strip(j), y, &mut sums[x..], self.width);
+                        }
                     }
                 }
             }
@@ -259,7 +282,7 @@ mod tests {
             }
 
             let mut g = x.clone();
-            add_combination(&v, &d, &mut g);
+            add_combinations(&v, [&d], [&mut g]);
             for j in 0..p {
                 let plain: f64 = x[j] + (0..n).map(|r| d[r] * v[r * p + j]).sum::<f64>();
                 prop_assert!((g[j] - plain).abs() < 1e-12);
