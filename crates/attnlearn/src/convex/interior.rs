@@ -59,9 +59,10 @@ pub(super) fn solve(body: &Body, lower: &[f64], upper: &[f64], objective: Object
             Err(by) => Solution::empty(body, by),
         };
         iterations += solution.iterations;
-        if best.as_ref().is_none_or(|best| {
-            solution.status != Status::Stalled || solution.residuals.worst() < best.residuals.worst()
-        }) {
+        if best
+            .as_ref()
+            .is_none_or(|best| solution.status != Status::Stalled || solution.residuals.worst() < best.residuals.worst())
+        {
             best = Some(solution);
         }
         if best.as_ref().is_some_and(|best| best.status != Status::Stalled) {

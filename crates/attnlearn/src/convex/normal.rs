@@ -24,7 +24,8 @@ impl Factor {
         let mut buffer = MemBuffer::new(llt::factor::cholesky_in_place_scratch::<f64>(n, Par::Seq, params));
         for rho in [1e-15, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6] {
             let entry = |i: usize, j: usize| scaling[i] * m[i * n + j] * scaling[j];
-            let mut lower = Mat::from_fn(n, n, |i, j| if j < i { entry(i, j) } else { f64::from(u8::from(i == j)) * (1.0 + rho) });
+            let mut lower =
+                Mat::from_fn(n, n, |i, j| if j < i { entry(i, j) } else { f64::from(u8::from(i == j)) * (1.0 + rho) });
             let stack = MemStack::new(&mut buffer);
             if llt::factor::cholesky_in_place(lower.as_mut(), Default::default(), Par::Seq, stack, params).is_ok()
                 && (0..n).all(|i| lower[(i, i)].is_finite())

@@ -53,13 +53,7 @@ pub(super) struct Program<'a> {
 impl<'a> Program<'a> {
     /// Minimises `objective` over `lower ≤ V θ ≤ upper` within the box of `body`. When one row alone shows that there is
     /// no such point, returns the violation that none can avoid, in units of the row's length.
-    pub fn new(
-        body: &'a Body,
-        lower: &[f64],
-        upper: &[f64],
-        objective: Objective<'_>,
-        settings: &Settings,
-    ) -> Result<Self, f64> {
+    pub fn new(body: &'a Body, lower: &[f64], upper: &[f64], objective: Objective<'_>, settings: &Settings) -> Result<Self, f64> {
         let (p, n) = (body.dimension(), body.count());
         let weights = if let Objective::Inflation(weights) = objective { Some(weights) } else { None };
         let norms = nonzero_norms(body);

@@ -13,7 +13,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 /// Rows per chunk: 64 rows of 256 numbers are 128 KiB, well inside the second-level cache.
-pub const CHUNK: usize = 64;
+pub(super) const CHUNK: usize = 64;
 
 /// At most this many panels, so that the panels' sums stay small beside the rows.
 const PANELS: usize = 32;
@@ -24,13 +24,13 @@ fn panel_rows(n: usize) -> usize {
 }
 
 /// One `T` for every panel of `n` rows: the panels' sums.
-pub fn panels<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
+pub(super) fn panels<T>(n: usize, new: impl Fn() -> T) -> Vec<T> {
     (0..n.div_ceil(panel_rows(n))).map(|_| new()).collect()
 }
 
 /// Calls `chunk(v, states, sums)` for every chunk of rows: `v` its entries, `states` what belongs to each of its rows,
 /// `sums` those of its panel (made by [`panels`], to be added up in order by the caller).
-pub fn sweep<C: Send, T: Send>(
+pub(super) fn sweep<C: Send, T: Send>(
     rows: &[f64],
     p: usize,
     states: &mut [C],
@@ -46,7 +46,7 @@ pub fn sweep<C: Send, T: Send>(
 }
 
 /// `out_r = ⟨v_r, x⟩` for the rows of a chunk.
-pub fn products(v: &[f64], x: &[f64], out: &mut [f64]) {
+pub(super) fn products(v: &[f64], x: &[f64], out: &mut [f64]) {
     struct Products<'a>(&'a [f64], &'a [f64], &'a mut [f64]);
     impl WithSimd for Products<'_> {
         type Output = ();
@@ -90,7 +90,7 @@ fn dots<S: Simd, const R: usize>(simd: S, v: [&[f64]; R], x: &[f64]) -> [f64; R]
 }
 
 /// `g_m += Σ_r h_{m,r} v_r` over the rows of a chunk, for `M` right-hand sides at once.
-pub fn add_combinations<const M: usize>(v: &[f64], h: [&[f64]; M], g: [&mut [f64]; M]) {
+pub(super) fn add_combinations<const M: usize>(v: &[f64], h: [&[f64]; M], g: [&mut [f64]; M]) {
     struct Combinations<'a, const M: usize>(&'a [f64], [&'a [f64]; M], [&'a mut [f64]; M]);
     impl<const M: usize> WithSimd for Combinations<'_, M> {
         type Output = ();
@@ -126,7 +126,7 @@ fn combine<S: Simd, const M: usize, const R: usize>(simd: S, v: &[f64], h: [&[f6
     }
     // The tails first: masked loads, which read zeros beyond the end.
     let (v, v_tails) = (v.map(|v| S::as_simd_f64s(v).0), v.map(|v| S::as_simd_f64s(v).1));
-    let mut g = g.each_mut().map(|g| S::as_mut_simd_f64s(g));
+    let g = g.each_mut().map(|g| S::as_mut_simd_f64s(g));
     for m in 0..M {
         let mut sum = simd.partial_load_f64s(g[m].1);
         for i in 0..R {
@@ -153,7 +153,7 @@ fn combine<S: Simd, const M: usize, const R: usize>(simd: S, v: &[f64], h: [&[f6
 const STRIP: usize = 16;
 
 /// The sum `Vᵀ D V` over the rows of one panel: a symmetric rank-k update in tiles that fit the registers.
-pub struct Gram {
+pub(super) struct Gram {
     p: usize,
     /// `p` rounded up to whole strips.
     width: usize,
@@ -185,7 +185,11 @@ impl Gram {
                 let Self(gram, v, d) = self;
                 gram.pack(v, d);
                 // As many sums as the registers hold beside the factors.
-                if S::REGISTER_COUNT >= 32 { gram.add_packed::<S, 8>(simd, d.len()) } else { gram.add_packed::<S, 4>(simd, d.len()) }
+                if S::REGISTER_COUNT >= 32 {
+                    gram.add_packed::<S, 8>(simd, d.len())
+                } else {
+                    gram.add_packed::<S, 4>(simd, d.len())
+                }
             }
         }
         vectorised(Add(self, v, d));

@@ -24,7 +24,8 @@ impl Default for Settings {
 impl Settings {
     /// Whether the settings can be used.
     pub fn check(&self) -> Result<()> {
-        let problem = |field: &str, problem: String, remedy: &str| Err(Error::input(format!("convex settings, {field}"), problem, remedy));
+        let problem =
+            |field: &str, problem: String, remedy: &str| Err(Error::input(format!("convex settings, {field}"), problem, remedy));
         if !(self.tolerance >= 1e-13 && self.tolerance <= 1e-2) {
             return problem("tolerance", format!("it is {}", self.tolerance), "choose it between 1e-13 and 1e-2");
         }
