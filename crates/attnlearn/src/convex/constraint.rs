@@ -71,7 +71,7 @@ impl Side {
 #[derive(Clone, Debug)]
 enum Kind {
     Slab { lower: Side, upper: Side },
-    Equation { target: f64, multiplier: f64, step: f64 },
+    Equation { target: f64, compliance: f64, multiplier: f64, step: f64 },
 }
 
 /// One row.
@@ -183,18 +183,18 @@ impl Reach {
 }
 
 impl Constraint {
-    /// `lower − w t ≤ ⟨scale · v, θ⟩ ≤ upper + w t`.
-    pub fn slab(scale: f64, lower: f64, upper: f64, weight: f64) -> Self {
+    /// `lower − w t ≤ ⟨scale · v, θ⟩ ≤ upper + w t`, with `δ` multiplied by `softness`.
+    pub fn slab(scale: f64, lower: f64, upper: f64, weight: f64, softness: f64) -> Self {
         // A slab's multipliers start near τ over its half-width, and δ times that must be small beside the half-width.
         let half_width = 0.5 * (upper - lower);
-        let compliance = SIDE_COMPLIANCE.min((half_width * half_width).max(1e-20));
+        let compliance = softness * SIDE_COMPLIANCE.min((half_width * half_width).max(1e-20));
         let kind = Kind::Slab { lower: Side::new(lower, compliance), upper: Side::new(-upper, compliance) };
         Self { scale, weight, value: 0.0, value_step: 0.0, kind }
     }
 
-    /// `⟨scale · v, θ⟩ = target`.
-    pub fn equation(scale: f64, target: f64) -> Self {
-        let kind = Kind::Equation { target, multiplier: 0.0, step: 0.0 };
+    /// `⟨scale · v, θ⟩ = target`, with `δ` multiplied by `softness`.
+    pub fn equation(scale: f64, target: f64, softness: f64) -> Self {
+        let kind = Kind::Equation { target, compliance: softness * EQUATION_COMPLIANCE, multiplier: 0.0, step: 0.0 };
         Self { scale, weight: 0.0, value: 0.0, value_step: 0.0, kind }
     }
 
@@ -276,9 +276,9 @@ impl Constraint {
     /// This row in the equations of a step.
     pub fn linearise(&self, t: f64) -> Linearised {
         let mut row = Linearised::default();
-        if let Kind::Equation { target, multiplier, .. } = self.kind {
-            row.stiffness = 1.0 / EQUATION_COMPLIANCE;
-            row.pull.theta = multiplier + (target - self.value) / EQUATION_COMPLIANCE;
+        if let Kind::Equation { target, compliance, multiplier, .. } = self.kind {
+            row.stiffness = 1.0 / compliance;
+            row.pull.theta = multiplier + (target - self.value) / compliance;
             row.multipliers.theta = multiplier;
         }
         let w = self.weight;
@@ -308,8 +308,8 @@ impl Constraint {
     /// The corrector: the step to `τ`, with `ω` times the predictor's second-order term.
     pub fn correct(&mut self, t: f64, z_step: f64, t_step: f64, tau: f64, omega: f64, reach: &mut Reach) {
         self.value_step = z_step;
-        if let Kind::Equation { target, step, .. } = &mut self.kind {
-            *step = (*target - self.value - z_step) / EQUATION_COMPLIANCE;
+        if let Kind::Equation { target, compliance, step, .. } = &mut self.kind {
+            *step = (*target - self.value - z_step) / *compliance;
         }
         let w = self.weight;
         self.for_sides_mut(t, |sign, side, place| {

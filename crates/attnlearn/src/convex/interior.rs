@@ -43,8 +43,17 @@ pub(super) struct Solution {
     pub status: Status,
 }
 
-/// How large the first `τ` is, relative to what the program suggests: a second start where the first one stalled.
-const STARTS: [f64; 2] = [1.0, 0.01];
+/// Where to start from and how stiff to be; the later ones are for programs on which the earlier ones stalled.
+#[derive(Clone, Copy)]
+struct Start {
+    /// The first `τ`, relative to what the program suggests.
+    tau: f64,
+    /// The `δ` of the springs, relative to their defaults: softer springs lose less of the rest to rounding.
+    softness: f64,
+}
+
+const STARTS: [Start; 3] =
+    [Start { tau: 1.0, softness: 1.0 }, Start { tau: 0.01, softness: 1.0 }, Start { tau: 1.0, softness: 1e3 }];
 
 /// Steps without progress before the method gives up.
 const PATIENCE: usize = 20;
@@ -54,8 +63,8 @@ pub(super) fn solve(body: &Body, lower: &[f64], upper: &[f64], objective: Object
     let mut best: Option<Solution> = None;
     let mut iterations = 0;
     for start in STARTS {
-        let solution = match Program::new(body, lower, upper, objective, settings) {
-            Ok(program) => Iterate::new(program, start).descend(settings),
+        let solution = match Program::new(body, lower, upper, objective, start.softness, settings) {
+            Ok(program) => Iterate::new(program, start.tau).descend(settings),
             Err(by) => Solution::empty(body, by),
         };
         iterations += solution.iterations;
@@ -133,10 +142,10 @@ struct Scalars {
 }
 
 impl<'a> Iterate<'a> {
-    fn new(program: Program<'a>, start: f64) -> Self {
+    fn new(program: Program<'a>, relative_tau: f64) -> Self {
         let sums = rows::panels(program.constraints.len(), || Sums::new(program.p));
         let mut iterate = Self { theta: vec![0.0; program.p], t: 0.0, program, sums };
-        iterate.start(start);
+        iterate.start(relative_tau);
         iterate
     }
 
@@ -188,7 +197,7 @@ impl<'a> Iterate<'a> {
 
     /// The first iterate: the least-squares fit to the middles of the rows, the slacks as they are there or else a little
     /// positive, and multipliers that put every side on the central path.
-    fn start(&mut self, factor_of_tau: f64) {
+    fn start(&mut self, relative_tau: f64) {
         let &Program { rows, p, radius, .. } = &self.program;
         self.sums.iter_mut().for_each(Sums::clear);
         rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
@@ -240,7 +249,7 @@ impl<'a> Iterate<'a> {
             // About p of the N multipliers will be of order 1, the others 0.
             0.1 * (p as f64 / self.program.constraints.len().max(1) as f64).min(1.0)
         };
-        self.program.all_mut().for_each(|row| row.start(t, factor_of_tau * tau, 0.1));
+        self.program.all_mut().for_each(|row| row.start(t, relative_tau * tau, 0.1));
     }
 
     /// The equations of a step, and the quality of the iterate.

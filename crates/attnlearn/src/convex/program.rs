@@ -53,7 +53,14 @@ pub(super) struct Program<'a> {
 impl<'a> Program<'a> {
     /// Minimises `objective` over `lower ≤ V θ ≤ upper` within the box of `body`. When one row alone shows that there is
     /// no such point, returns the violation that none can avoid, in units of the row's length.
-    pub fn new(body: &'a Body, lower: &[f64], upper: &[f64], objective: Objective<'_>, settings: &Settings) -> Result<Self, f64> {
+    pub fn new(
+        body: &'a Body,
+        lower: &[f64],
+        upper: &[f64],
+        objective: Objective<'_>,
+        softness: f64,
+        settings: &Settings,
+    ) -> Result<Self, f64> {
         let (p, n) = (body.dimension(), body.count());
         let weights = if let Objective::Inflation(weights) = objective { Some(weights) } else { None };
         let norms = nonzero_norms(body);
@@ -85,17 +92,17 @@ impl<'a> Program<'a> {
             let (lower, upper) = bounds(r);
             let (scale, unit) = (1.0 / norms[r], norms[r] * length);
             if let Some(w) = weights {
-                return Ok(Constraint::slab(scale, lower / unit, upper / unit, w[r] * inflation_unit / unit));
+                return Ok(Constraint::slab(scale, lower / unit, upper / unit, w[r] * inflation_unit / unit, softness));
             }
             let by = (lower - body.reaches()[r]).max(-upper - body.reaches()[r]) / norms[r];
             if by > EMPTY * settings.tolerance * length {
                 Err(by)
             } else if body.norms()[r] > 0.0 && upper - lower <= 2.0 * THIN * settings.tolerance * unit {
-                Ok(Constraint::equation(scale, 0.5 * (lower + upper) / unit))
+                Ok(Constraint::equation(scale, 0.5 * (lower + upper) / unit, softness))
             } else if body.norms()[r] > 0.0 {
-                Ok(Constraint::slab(scale, lower / unit, upper / unit, 0.0))
+                Ok(Constraint::slab(scale, lower / unit, upper / unit, 0.0, softness))
             } else {
-                Ok(Constraint::slab(scale, f64::NEG_INFINITY, f64::INFINITY, 0.0)) // 0 is within its bounds: says nothing
+                Ok(Constraint::slab(scale, f64::NEG_INFINITY, f64::INFINITY, 0.0, softness)) // 0 is within its bounds: says nothing
             }
         };
         let constraints = (0..n).map(row).collect::<Result<_, f64>>()?;
@@ -116,8 +123,8 @@ impl<'a> Program<'a> {
             c,
             radius,
             constraints,
-            box_sides: (0..p).map(|_| Constraint::slab(1.0, -radius, radius, 0.0)).collect(),
-            floor: weights.map(|_| Constraint::slab(1.0, 0.0, f64::INFINITY, 0.0)),
+            box_sides: (0..p).map(|_| Constraint::slab(1.0, -radius, radius, 0.0, softness)).collect(),
+            floor: weights.map(|_| Constraint::slab(1.0, 0.0, f64::INFINITY, 0.0, softness)),
             length,
             inflation_unit,
             objective_unit,

@@ -38,14 +38,15 @@ fn a_half_space() {
 
 #[test]
 fn a_corner_of_the_box() {
-    // ⟨(1, 2), θ⟩ ≥ 5 in the box of radius 2: θ₂ is held at 2, θ₁ at 1; θ = λ v + β with λ = 1, β₂ = 0.
+    // ⟨(1, 2), θ⟩ ≥ 4 in the box of radius 1.5: without the box (0.8, 1.6), with it (1, 1.5) = λ (1, 2) + β, λ = 1.
     let mut body = Body::new(2, 1.5).unwrap();
     body.push_lower(&[1.0, 2.0], 4.0).unwrap();
     let nearest = minimum_norm(&body, &Settings::default()).unwrap();
     close(nearest.point[0], 1.0);
     close(nearest.point[1], 1.5);
     close(nearest.multipliers[0], 1.0);
-    close(nearest.box_multipliers[1], -0.5); // 1.5 = 2 λ + β
+    close(nearest.box_multipliers[0], 0.0);
+    close(nearest.box_multipliers[1], -0.5);
 }
 
 #[test]

@@ -8,7 +8,7 @@ proptest! {
 
     /// `θ = Vᵀλ + β`, `λ` of the right sign and zero off the bounds, and `θ ∈ K`.
     #[test]
-    fn minimum_norm_satisfies_the_kkt_conditions(seed in 0u64..1 << 40) {
+    fn minimum_norm_satisfies_the_kkt_conditions(seed in 0u64..30_000) {
         let body = degenerate_body(seed);
         let MinimumNorm { point, multipliers, box_multipliers, status, residuals, .. } =
             minimum_norm(&body, &Settings::default()).unwrap();
@@ -45,7 +45,7 @@ proptest! {
 
     /// No point of the body does better than `low` and `high`, which points of the body attain.
     #[test]
-    fn extent_bounds_the_body(seed in 0u64..1 << 40) {
+    fn extent_bounds_the_body(seed in 0u64..30_000) {
         let body = degenerate_body(seed);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let u: Vec<f64> = (0..body.dimension()).map(|_| normal(&mut rng)).collect();
