@@ -21,8 +21,6 @@ pub(crate) struct Proxy {
     pub body: convex::Body,
     /// `Θ̄`, row by row.
     pub point: Vec<f64>,
-    /// What the slabs' half-widths had to be multiplied with.
-    pub inflation: f64,
 }
 
 impl Proxy {
@@ -33,19 +31,18 @@ impl Proxy {
         }
         let settings = convex::Settings { tolerance: 1e-7, ..Default::default() };
         let mut rows = rows.to_vec();
-        let mut inflation = 1.0;
         let mut body = carve(&rows, radius, floor)?;
         let half_widths: Vec<f64> = (0..body.count()).map(|r| 0.5 * (body.upper()[r] - body.lower()[r])).collect();
         let least = convex::least_inflation(&body, &half_widths, &settings)?.t;
         if least > 0.8 {
-            inflation = 1.25 * least;
+            let inflation = 1.25 * least;
             rows.iter_mut().for_each(|r| r.delta *= inflation);
             body = carve(&rows, radius, floor * inflation)?;
         }
         let found = convex::minimum_norm(&body, &settings)?;
         Ok(match found.status {
             Status::Empty { .. } => None,
-            _ => Some(Self { body, point: found.point, inflation }),
+            _ => Some(Self { body, point: found.point }),
         })
     }
 

@@ -199,6 +199,9 @@ pub struct Learned {
     pub records: Vec<Record>,
     /// Distinct examples read.
     pub examples: u64,
+    /// Whether the answer before the polish rests on rows certified with separated projections, because too few rows could be certified
+    /// by agreement alone.
+    pub separated: bool,
 }
 
 impl Learned {

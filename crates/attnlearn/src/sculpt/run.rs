@@ -70,6 +70,14 @@ pub(super) struct Answer {
     rows: usize,
     /// Heads found without a span, if it came to that.
     open: Option<Fit>,
+    /// Whether the rows were certified with separated projections.
+    separated: bool,
+}
+
+impl Answer {
+    fn none() -> Self {
+        Self { fit: None, nmse: f64::INFINITY, rows: 0, open: None, separated: false }
+    }
 }
 
 /// A run in progress.
@@ -222,7 +230,7 @@ impl<'a> Run<'a> {
     pub fn agreement_rounds(&mut self, sum: &Mat<f64>) -> Result<Answer> {
         let mut quarry = Quarry::new(PairTest::new(sum, WIDEST, f64::INFINITY), ROWS_KEPT * self.dimensions());
         let (mut dug, mut blocks) = (0, FIRST_ROUND);
-        let mut answer = Answer { fit: None, nmse: f64::INFINITY, rows: 0, open: None };
+        let mut answer = Answer::none();
         let mut sharpness = f64::INFINITY;
         loop {
             let range = self.train(blocks);
@@ -287,7 +295,7 @@ impl<'a> Run<'a> {
 
         let mut record = self.begin(Phase::Search)?;
         let (sample, validation) = self.samples(candidates.iter().copied().max().unwrap_or(1))?;
-        let mut answer = Answer { fit: None, nmse: f64::INFINITY, rows: rows.len(), open: None };
+        let mut answer = Answer { rows: rows.len(), ..Answer::none() };
         let mut given: Vec<Vec<Mat<f64>>> = before.fit.iter().map(|f| f.thetas.clone()).collect();
         let mut tried = 0;
         for (m, hull) in &hulls {
@@ -305,7 +313,7 @@ impl<'a> Run<'a> {
             if nmse < answer.nmse {
                 given = vec![fit.thetas.clone()];
                 record.history.clone_from(&fit.history);
-                answer = Answer { fit: Some(fit), nmse, rows: hull.rows, open: None };
+                answer = Answer { fit: Some(fit), nmse, rows: hull.rows, ..Answer::none() };
             }
             if nmse < 0.5 * self.settings.goal {
                 break;
@@ -385,7 +393,7 @@ impl<'a> Run<'a> {
         let test = PairTest::separated(&open.ws, 2.0 * WIDEST);
         let mut quarry = Quarry::new(test, ROWS_KEPT * self.dimensions());
         let (mut dug, mut blocks) = (0, FIRST_ROUND);
-        let mut answer = Answer { fit: None, nmse: f64::INFINITY, rows: 0, open: None };
+        let mut answer = Answer::none();
         while blocks <= FIRST_ROUND * GROWTH {
             let range = self.train(blocks);
             let rows = self.resculpt(&mut quarry, range.start + dug..range.end)?;
@@ -399,10 +407,10 @@ impl<'a> Run<'a> {
             }
             blocks *= GROWTH;
         }
-        if answer.nmse > before.nmse || answer.fit.is_none() {
-            answer = before;
+        if answer.fit.is_none() || answer.nmse > before.nmse {
+            return Ok(Answer { open: Some(open), ..before });
         }
-        Ok(Answer { open: Some(open), ..answer })
+        Ok(Answer { open: Some(open), separated: true, ..answer })
     }
 
     pub fn polish(&mut self, answer: &Answer) -> Result<Option<Fit>> {
@@ -470,7 +478,8 @@ impl<'a> Run<'a> {
         self.end(record);
         let examples = self.read * Block::<f32>::CAPACITY as u64;
         let examples = self.source.len().map_or(examples, |n| n.min(examples));
-        Ok(Learned { outcome, before_polish, after_polish, certificate, records: self.records, examples })
+        let separated = answer.separated;
+        Ok(Learned { outcome, before_polish, after_polish, certificate, records: self.records, examples, separated })
     }
 }
 

@@ -1,0 +1,37 @@
+//! Benchmarks: dated runs with their command, machine and raw rows, committed as evidence.
+
+mod rate;
+mod sculpt;
+
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// Which benchmark.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// The six-phase learner on random teachers: success before and after the polish, examples, time.
+    Sculpt {
+        /// Teachers per problem.
+        #[arg(long, default_value_t = 20)]
+        teachers: u64,
+        /// Teachers of the four-head problem, which takes minutes each.
+        #[arg(long, default_value_t = 3)]
+        four_head_teachers: u64,
+        /// Only problems whose name contains this, e.g. `8,4,2`.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Where the table and the raw rows go.
+        #[arg(long, default_value = "benches/runs/sculpt")]
+        out: PathBuf,
+    },
+    /// Sampling, forward pass and certification against the machine's multiply-add rate.
+    Rate,
+}
+
+/// Runs it.
+pub fn run(bench: &Bench) -> Result<(), String> {
+    match bench {
+        Bench::Sculpt { teachers, four_head_teachers, only, out } => sculpt::run(*teachers, *four_head_teachers, only, out),
+        Bench::Rate => rate::run(),
+    }
+}

@@ -1,0 +1,71 @@
+//! How close sampling, forward pass and certification come to the machine's multiply-add rate.
+//!
+//! Per example, with `z = XŜ` and all squared distances:
+//! forward `m k (d² + k d + d d_out + k d_out)`, certification `k d d_out + k²(d + d_out) + k² d_out` multiply-adds.
+//! The yardstick is the same small product, `M x` for 16×16 matrices in the first-level cache, on as many threads.
+
+use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::linalg::lanes::{LANES, apply_matrix, vectorised};
+use attnlearn::sculpt::{Heads, Phase, Settings, Unwatched, learn};
+use pulp::{Simd, WithSimd};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use std::time::Instant;
+
+/// Prints the rates.
+pub fn run() -> Result<(), String> {
+    let peak = multiply_add_rate();
+    println!("multiply-adds of 16×16 matrices in cache, f32, {} threads: {peak:.1} G/s", rayon::current_num_threads());
+    println!("| d, k, m, ‖Θ‖_F | examples/s, phase 4 | multiply-adds/example | G/s | share |");
+    println!("|---|---|---|---|---|");
+    for (d, k, m, norm) in [(8, 4, 2, 8.0), (12, 4, 3, 8.0), (12, 6, 2, 6.0), (16, 3, 4, 8.0)] {
+        let teacher = TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(1)).map_err(|e| e.to_string())?;
+        let source = TeacherStream::new(&teacher, k, InputDistribution::Boolean, 2, None);
+        // An unreachable goal keeps phase 4 going.
+        let settings =
+            Settings { heads: Heads::Given(m), most_examples: 4_000_000, goal: 1e-9, polish: false, ..Default::default() };
+        let settings = settings.check(&source).map_err(|e| e.to_string())?;
+        let learned = learn(&source, &settings, &Unwatched).map_err(|e| e.to_string())?;
+        let longest = learned.records.iter().filter(|r| r.phase == Phase::Resculpt).max_by_key(|r| r.rows_seen);
+        let Some(record) = longest else { continue };
+        let rate = record.rows_seen as f64 / k as f64 / record.seconds;
+        let forward = m * k * (d * d + k * d + d * d + k * d);
+        let certification = k * d * d + k * k * 2 * d + k * k * d;
+        let work = (forward + certification) as f64;
+        println!(
+            "| {d}, {k}, {m}, {norm} | {rate:.2e} | {work} | {:.1} | {:.0} % |",
+            rate * work / 1e9,
+            100.0 * rate * work / 1e9 / peak
+        );
+    }
+    Ok(())
+}
+
+/// Multiply-adds per nanosecond of the forward pass's own inner loop on data that stay in cache.
+pub fn multiply_add_rate() -> f64 {
+    const SIZE: usize = 16;
+    const TOKENS: usize = 8;
+    const REPEATS: usize = 200_000;
+    struct Loop;
+    impl WithSimd for Loop {
+        type Output = f32;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> f32 {
+            let matrix = vec![0.01f32; SIZE * SIZE];
+            let mut x = vec![1.0f32; TOKENS * SIZE * LANES];
+            let mut y = vec![0.0f32; TOKENS * SIZE * LANES];
+            for _ in 0..REPEATS / 2 {
+                apply_matrix(simd, &matrix, SIZE, SIZE, None, TOKENS, &x, &mut y);
+                apply_matrix(simd, &matrix, SIZE, SIZE, None, TOKENS, &y, &mut x);
+            }
+            x[0]
+        }
+    }
+    let threads = rayon::current_num_threads();
+    let start = Instant::now();
+    let sum: f32 = (0..threads).into_par_iter().map(|_| vectorised(Loop)).sum();
+    let seconds = start.elapsed().as_secs_f64();
+    assert!(sum.is_finite());
+    (threads * REPEATS * TOKENS * SIZE * SIZE * LANES) as f64 / seconds / 1e9
+}
