@@ -3,6 +3,7 @@
 use crate::interrupt;
 use crate::progress::Bar;
 use attnlearn::data::{Block, ExampleSource, Shape};
+use attnlearn::linalg::lanes::Real;
 use attnlearn::{Error, Result};
 use rayon::prelude::*;
 
@@ -52,12 +53,44 @@ pub fn in_order(
     Ok(())
 }
 
-/// A source that stops at Ctrl-C and moves a progress bar.
+/// A source that stops at Ctrl-C and moves a progress bar, and of which only the beginning is seen.
 pub struct Watched<'a> {
-    /// Where the examples come from.
-    pub source: &'a dyn ExampleSource,
-    /// What to move; counts examples read.
-    pub bar: &'a Bar,
+    source: &'a dyn ExampleSource,
+    bar: &'a Bar,
+    most: u64,
+}
+
+impl<'a> Watched<'a> {
+    /// All of `source`; `bar` counts the examples read.
+    pub fn new(source: &'a dyn ExampleSource, bar: &'a Bar) -> Self {
+        Self { source, bar, most: u64::MAX }
+    }
+
+    /// The first `most` examples only.
+    pub fn at_most(self, most: u64) -> Self {
+        Self { most, ..self }
+    }
+
+    fn watch<T: Real>(&self, index: u64, block: &mut Block<T>, fill: impl Fn(&mut Block<T>) -> Result<()>) -> Result<()> {
+        interrupt::check()?;
+        fill(block)?;
+        let left = self.most.saturating_sub(index.saturating_mul(Block::<T>::CAPACITY as u64));
+        if left < block.len() as u64 {
+            truncate(block, left as usize);
+        }
+        self.bar.advance(block.len() as u64);
+        Ok(())
+    }
+}
+
+/// Keeps the first examples of a block.
+fn truncate<T: Real>(block: &mut Block<T>, len: usize) {
+    let Shape { k, d, d_out } = block.shape();
+    let (mut x, mut y) = (vec![T::ZERO; len * k * d], vec![T::ZERO; len * k * d_out]);
+    block.copy_inputs(&mut x);
+    block.copy_outputs(&mut y);
+    block.set_inputs(&x);
+    block.set_outputs(&y);
 }
 
 impl ExampleSource for Watched<'_> {
@@ -66,20 +99,38 @@ impl ExampleSource for Watched<'_> {
     }
 
     fn len(&self) -> Option<u64> {
-        self.source.len()
+        self.source.len().map(|n| n.min(self.most))
     }
 
     fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()> {
-        interrupt::check()?;
-        self.source.fill_f32(index, block)?;
-        self.bar.advance(block.len() as u64);
-        Ok(())
+        self.watch(index, block, |block| self.source.fill_f32(index, block))
     }
 
     fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()> {
-        interrupt::check()?;
-        self.source.fill_f64(index, block)?;
-        self.bar.advance(block.len() as u64);
-        Ok(())
+        self.watch(index, block, |block| self.source.fill_f64(index, block))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+
+    #[test]
+    fn the_beginning_of_a_source_ends_where_it_should() {
+        let teacher = TeacherSpec::dense(3, 1, 1.0).draw(&mut crate::values::teacher_rng(0)).expect("valid");
+        let stream = TeacherStream::new(&teacher, 2, InputDistribution::Gaussian, 0, Some(2000));
+        let bar = Bar::hidden();
+        let source = Watched::new(&stream, &bar).at_most(700);
+        assert_eq!(source.len(), Some(700));
+        let (mut all, mut some) = (Block::<f64>::new(stream.shape()), Block::<f64>::new(stream.shape()));
+        for (index, len) in [(0, 512), (1, 188), (2, 0)] {
+            stream.fill_f64(index, &mut all).expect("no end");
+            source.fill_f64(index, &mut some).expect("no end");
+            assert_eq!(some.len(), len);
+            for i in 0..len {
+                assert_eq!((some.token(i, 1), some.output(i, 0)), (all.token(i, 1), all.output(i, 0)));
+            }
+        }
     }
 }

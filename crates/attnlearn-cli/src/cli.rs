@@ -139,7 +139,9 @@ fn explain(error: &clap::Error) -> Failure {
     let text = error.render().to_string();
     let (problem, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
     let problem = problem.split("For more information").next().unwrap_or_default();
-    let lines: Vec<&str> = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // A flag is hardly ever meant as a value.
+    let lines = problem.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("tip: to pass"));
+    let lines: Vec<String> = lines.map(|line| line.strip_prefix("tip: ").map_or(line.into(), |tip| format!("({tip})"))).collect();
     let problem = lines.join(" ");
     let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
     // The usage line begins with the command, as far as it was understood.

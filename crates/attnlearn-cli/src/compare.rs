@@ -124,24 +124,25 @@ impl Plan {
         say_canonical(console, "reference", &self.reference, &comparison.reference);
         say_canonical(console, "layer", &self.layer, &comparison.other);
         console.heading("Relative error of every head");
-        let cell = |v: f64| format!("{v:.2e}");
+        // Heads are called by their place in the file, merged ones by all of theirs.
+        let name = |origin: &[usize]| origin.iter().map(|i| (i + 1).to_string()).collect::<Vec<_>>().join("+");
+        let (ours, theirs) = (&comparison.reference.merged, &comparison.other.merged);
+        let heads = |i: usize, j: usize| format!("{} ↔ {}", name(&ours[i]), name(&theirs[j]));
         let rows: Vec<[String; 5]> = comparison
             .distance
             .heads
             .iter()
-            .map(|h| {
-                [format!("{} ↔ {}", h.reference + 1, h.other + 1), cell(h.theta), cell(h.key_bias), cell(h.w), number(h.cost)]
-            })
+            .map(|h| [heads(h.reference, h.other), error(h.theta), error(h.key_bias), error(h.w), number(h.cost)])
             .collect();
         console.table(["heads", "Θ", "c", "W", "cost"], &rows);
         comparison.say_unmatched(console);
-        console.say(format!("  output bias {}", cell(comparison.distance.bias)));
+        console.say(format!("  output bias {}", error(comparison.distance.bias)));
         console.heading("As functions");
         console.say(format!(
-            "  NMSE {}   MSE {:.3e}   largest error {:.3e}   ({} sequences, k = {}, {} inputs)",
+            "  NMSE {}   MSE {}   largest error {}   ({} sequences, k = {}, {} inputs)",
             error(functional.nmse),
-            functional.mse,
-            functional.max_error,
+            error(functional.mse),
+            error(functional.max_error),
             grouped(functional.n),
             settings.k,
             format!("{:?}", settings.inputs).to_lowercase(),

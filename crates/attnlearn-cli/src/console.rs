@@ -159,7 +159,11 @@ pub fn duration(seconds: f64) -> String {
 
 /// Two significant digits of an error; `–` where there is none.
 pub fn error(value: impl Into<Option<f64>>) -> String {
-    value.into().map_or_else(|| "–".into(), |v| format!("{v:.1e}"))
+    match value.into() {
+        None => "–".into(),
+        Some(v) if v.abs() <= 0.0 => "0".into(),
+        Some(v) => format!("{v:.1e}"),
+    }
 }
 
 /// Four significant digits or so, plain where that is short.
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!([0, 7, 999, 1000, 1_234_567].map(grouped), ["0", "7", "999", "1 000", "1 234 567"]);
         assert_eq!(duration(1.234), "1.23 s");
         assert_eq!(duration(185.0), "3 min 05 s");
-        assert_eq!(error(None), "–");
+        assert_eq!((error(None), error(0.0)), ("–".into(), "0".into()));
         assert_eq!(error(1.25e-9), "1.2e-9");
         assert_eq!(number(0.0), "0.0000");
     }

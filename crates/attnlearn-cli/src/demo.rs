@@ -87,7 +87,8 @@ impl Plan {
         console.gap();
         report::phase_header(console);
         let learned = {
-            let source = Watched { source: &self.examples, bar: &Bar::hidden() };
+            let bar = Bar::hidden();
+            let source = Watched::new(&self.examples, &bar);
             sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.shows_progress()))?
         };
         let seconds = begun.elapsed().as_secs_f64();

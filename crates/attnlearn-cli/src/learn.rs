@@ -41,31 +41,16 @@ pub struct Args {
     /// Where to write the layer as it was before the polish (.safetensors).
     #[arg(long, value_name = "FILE")]
     before_polish: Option<PathBuf>,
-    #[command(flatten)]
-    tuning: Tuning,
-}
-
-/// The learners.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Method {
-    /// The six phases of Chen and Li, then a polish.
-    #[default]
-    Sculpt,
-}
-
-/// Settings of the learner that `learn` and `demo` share.
-#[derive(clap::Args, Debug)]
-pub struct Tuning {
     /// Seed of the starting points of the search.
     #[arg(long, default_value_t = 0)]
-    pub seed: u64,
+    seed: u64,
     /// One minus the confidence of the certificate.
     #[arg(long, default_value_t = Settings::default().delta, value_parser = values::share)]
     delta: f64,
-    /// Most examples read.
+    /// Most examples read: those at the beginning of the file.
     #[arg(long, value_name = "N", default_value = "1e8", value_parser = values::count)]
     most_examples: u64,
-    /// Examples held out for the certificate, at most.
+    /// Examples held out for the certificate, at most (and at most a fifth of the file).
     #[arg(long, value_name = "N", default_value_t = Settings::default().held_out, value_parser = values::count)]
     held_out: u64,
     /// Leave the six phases' answer as it is.
@@ -76,20 +61,12 @@ pub struct Tuning {
     linear_programs: bool,
 }
 
-impl Tuning {
-    /// What the learner is to do, not yet checked.
-    pub fn settings(&self, heads: Heads) -> Settings {
-        Settings {
-            heads,
-            most_examples: self.most_examples,
-            held_out: self.held_out,
-            delta: self.delta,
-            linear_programs: self.linear_programs,
-            polish: !self.no_polish,
-            seed: self.seed,
-            ..Settings::default()
-        }
-    }
+/// The learners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Method {
+    /// The six phases of Chen and Li, then a polish.
+    #[default]
+    Sculpt,
 }
 
 /// What has been checked.
@@ -101,12 +78,27 @@ pub struct Plan {
 }
 
 impl Args {
+    /// What the learner is to do, not yet checked.
+    fn settings(&self) -> Settings {
+        Settings {
+            heads: self.heads,
+            most_examples: self.most_examples,
+            held_out: self.held_out,
+            delta: self.delta,
+            linear_programs: self.linear_programs,
+            polish: !self.no_polish,
+            seed: self.seed,
+            ..Settings::default()
+        }
+    }
+
     /// Opens the examples and checks the settings against them.
     pub fn check(self, session: &Session) -> Result<Plan> {
         let Method::Sculpt = self.method;
         let examples = ExampleFile::open(&self.examples)?;
         check_size(examples.shape(), &self.examples.display().to_string())?;
-        let settings = self.tuning.settings(self.heads).check(&examples)?;
+        let bar = Bar::hidden();
+        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
         output::distinct(&[Some(&self.output), self.before_polish.as_deref(), session.json_file()])?;
         output::writable_layer(&self.output)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
@@ -129,7 +121,8 @@ impl Plan {
         console.gap();
         report::phase_header(console);
         let learned = {
-            let source = Watched { source: &self.examples, bar: &Bar::hidden() };
+            let bar = Bar::hidden();
+            let source = Watched::new(&self.examples, &bar).at_most(self.settings.most_examples);
             sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.shows_progress()))?
         };
         let seconds = begun.elapsed().as_secs_f64();

@@ -30,7 +30,10 @@ impl Args {
             },
         };
         let mut text = Vec::new();
-        clap_mangen::Man::new(page).render(&mut text).map_err(|source| Error::Io { place: "manual page".into(), source })?;
+        clap_mangen::Man::new(page)
+            .source(concat!("attnlearn ", env!("CARGO_PKG_VERSION")))
+            .render(&mut text)
+            .map_err(|source| Error::Io { place: "manual page".into(), source })?;
         to_standard_output(&text)?;
         Ok(Ending::Done)
     }

@@ -90,7 +90,7 @@ impl Plan {
         let n = self.examples.len().unwrap_or(0);
         let certificate = {
             let bar = session.bar(n, "examples");
-            let source = Watched { source: &self.examples, bar: &bar };
+            let source = Watched::new(&self.examples, &bar);
             certify(&self.layer, &source, 0..n.div_ceil(Block::<f64>::CAPACITY as u64), &self.settings.certify)?
         };
         let Some(nmse) = certificate.nmse else {
