@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(duration(1.234), "1.23 s");
         assert_eq!(duration(185.0), "3 min 05 s");
         assert_eq!((error(None), error(0.0)), ("–".into(), "0".into()));
-        assert_eq!(error(1.25e-9), "1.2e-9");
+        assert_eq!(error(1.24e-9), "1.2e-9");
         assert_eq!(number(0.0), "0.0000");
     }
 }
