@@ -89,7 +89,7 @@ impl Plan {
         let learned = {
             let bar = Bar::hidden();
             let source = Watched::new(&self.examples, &bar);
-            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.shows_progress()))?
+            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?
         };
         let seconds = begun.elapsed().as_secs_f64();
         interrupt::check()?;

@@ -123,7 +123,7 @@ impl Plan {
         let learned = {
             let bar = Bar::hidden();
             let source = Watched::new(&self.examples, &bar).at_most(self.settings.most_examples);
-            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.shows_progress()))?
+            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?
         };
         let seconds = begun.elapsed().as_secs_f64();
         report::say_outcome(console, &learned, seconds);

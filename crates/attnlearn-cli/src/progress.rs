@@ -9,48 +9,59 @@ use std::time::Duration;
 
 /// A progress bar that cleans up after itself.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    colour: bool,
+}
+
+/// Work of known length.
+const BAR: &str = "{wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}  {eta} left";
+/// A phase of unknown length.
+const SPINNER: &str = "{spinner:.cyan} {msg}  {elapsed}";
+/// A phase that reads a known number of examples.
+const PASS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len} examples  {eta} left";
 
 impl Bar {
     /// Over `total` units, with an estimate of the time left.
-    pub fn new(total: u64, what: &'static str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8));
-        bar.set_style(style("{wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}  {eta} left"));
-        bar.set_message(what);
-        Self(bar)
+    pub fn new(total: u64, what: &'static str, colour: bool) -> Self {
+        let bar = Self { bar: ProgressBar::with_draw_target(Some(total), target()), colour };
+        bar.look(BAR);
+        bar.bar.set_message(what);
+        bar
     }
 
     /// That nobody sees.
     pub fn hidden() -> Self {
-        Self(ProgressBar::hidden())
+        Self { bar: ProgressBar::hidden(), colour: false }
     }
 
-    /// A spinner for work of unknown length.
-    fn spinner() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-        bar.enable_steady_tick(Duration::from_millis(125));
-        Self(bar)
+    /// For work of unknown length.
+    pub fn spinner(colour: bool) -> Self {
+        let bar = Self { bar: ProgressBar::with_draw_target(None, target()), colour };
+        bar.look(SPINNER);
+        bar.bar.enable_steady_tick(Duration::from_millis(125));
+        bar
+    }
+
+    fn look(&self, template: &str) {
+        let template = if self.colour { template.to_owned() } else { template.replace(":.cyan/dim", "").replace(":.cyan", "") };
+        self.bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
     /// Another `by` units are done.
     pub fn advance(&self, by: u64) {
-        self.0.inc(by);
-    }
-
-    /// Prints while the bar is out of the way.
-    pub fn aside(&self, print: impl FnOnce()) {
-        self.0.suspend(print);
+        self.bar.inc(by);
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+fn target() -> ProgressDrawTarget {
+    ProgressDrawTarget::stderr_with_hz(8)
 }
 
 /// Shows the phases of the learner as they go, and stops it at Ctrl-C.
@@ -60,32 +71,30 @@ pub struct PhaseWatch<'a> {
 }
 
 impl<'a> PhaseWatch<'a> {
-    /// Prints a line a phase, with a bar below them if there is somebody to watch it.
-    pub fn new(console: &'a Console, shows_progress: bool) -> Self {
-        Self { console, bar: if shows_progress { Bar::spinner() } else { Bar::hidden() } }
+    /// Prints a line a phase, above the bar.
+    pub fn new(console: &'a Console, bar: Bar) -> Self {
+        Self { console, bar }
     }
 }
 
 impl Watch for PhaseWatch<'_> {
     fn begin(&self, phase: Phase) {
-        let bar = &self.bar.0;
-        bar.set_style(style("{spinner:.cyan} {msg}  {elapsed}"));
-        bar.unset_length();
-        bar.reset();
-        bar.set_message(format!("{}  {}", phase.label(), phase.title()));
+        self.bar.look(SPINNER);
+        self.bar.bar.unset_length();
+        self.bar.bar.reset();
+        self.bar.bar.set_message(format!("{}  {}", phase.label(), phase.title()));
     }
 
     fn advance(&self, done: u64, total: u64) {
-        let bar = &self.bar.0;
-        if total > 0 && bar.length() != Some(total) {
-            bar.set_style(style("{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len} examples  {eta} left"));
-            bar.set_length(total);
+        if total > 0 && self.bar.bar.length() != Some(total) {
+            self.bar.look(PASS);
+            self.bar.bar.set_length(total);
         }
-        bar.set_position(done);
+        self.bar.bar.set_position(done);
     }
 
     fn end(&self, record: &Record) {
-        self.bar.aside(|| self.console.say(report::phase_line(record)));
+        self.bar.bar.suspend(|| self.console.say(report::phase_line(record)));
     }
 
     fn interrupted(&self) -> bool {

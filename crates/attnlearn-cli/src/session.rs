@@ -37,6 +37,8 @@ pub struct Session {
     pub console: Console,
     json: Json,
     quiet: bool,
+    /// Progress bars see to NO_COLOR themselves.
+    colour_bars: bool,
 }
 
 /// The machine-readable result of every command: these two fields, then its own.
@@ -75,16 +77,22 @@ impl Session {
             Colour::Never => false,
             Colour::Auto => stream.is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb"),
         };
-        Ok(Self { console: Console::new(stream, colour), json, quiet: shared.quiet })
+        let colour_bars = shared.color != Colour::Never;
+        Ok(Self { console: Console::new(stream, colour), json, quiet: shared.quiet, colour_bars })
     }
 
     /// A progress bar over `total` units, on standard error when that is a terminal.
     pub fn bar(&self, total: u64, what: &'static str) -> Bar {
-        if self.shows_progress() { Bar::new(total, what) } else { Bar::hidden() }
+        if self.shows_progress() { Bar::new(total, what, self.colour_bars) } else { Bar::hidden() }
+    }
+
+    /// A sign of life during work of unknown length, likewise.
+    pub fn spinner(&self) -> Bar {
+        if self.shows_progress() { Bar::spinner(self.colour_bars) } else { Bar::hidden() }
     }
 
     /// Whether there is somebody to watch.
-    pub fn shows_progress(&self) -> bool {
+    fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
 

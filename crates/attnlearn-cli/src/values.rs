@@ -78,7 +78,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
     let value: f64 = plain.parse().map_err(|_| "not a number such as 1000000 or 1e6".to_owned())?;
     // Up to 2^53 every whole number is exact.
-    if value.is_finite() && value >= 0.0 && value <= 9e15 && value.fract() <= 0.0 {
+    if (0.0..=9e15).contains(&value) && value.fract() <= 0.0 {
         Ok(value as u64)
     } else {
         Err("not a whole number such as 1000000 or 1e6".into())
