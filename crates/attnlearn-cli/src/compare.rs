@@ -8,9 +8,9 @@ use crate::interrupt;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Inputs};
-use attnlearn::Result;
 use attnlearn::data::{InputDistribution, Shape};
 use attnlearn::layer::{AttentionLayer, Canonical, FunctionalError, LayerDistance};
+use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ pub struct Args {
     #[arg(long, default_value_t = 0, help_heading = "Functional error")]
     seed: u64,
 }
+
+/// Heads up to which every pair is looked at in reasonable time and memory.
+const MOST_HEADS: usize = 2048;
 
 /// What has been checked.
 pub struct Plan {
@@ -100,6 +103,17 @@ impl Args {
     /// Reads both layers.
     pub fn check(self) -> Result<Plan> {
         let (reference, layer) = (AttentionLayer::load(&self.reference)?, AttentionLayer::load(&self.layer)?);
+        for (layer, path) in [(&reference, &self.reference), (&layer, &self.layer)] {
+            let heads = layer.heads().len();
+            if heads > MOST_HEADS {
+                let place = path.display().to_string();
+                return Err(Error::input(
+                    place,
+                    format!("{heads} heads"),
+                    format!("layers of up to {MOST_HEADS} can be compared"),
+                ));
+            }
+        }
         check_size(Shape { k: self.k, d: reference.d(), d_out: reference.d_out() }, "--k")?;
         let settings = CompareSettings {
             tolerance: self.tolerance,

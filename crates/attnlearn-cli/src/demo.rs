@@ -180,3 +180,62 @@ fn say_maps(console: &Console, before: Option<&Comparison>, after: Option<&Compa
     }
     console.say(format!("  {}", heatmap::legend(scale, console.colour())));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Stream;
+    use attnlearn::layer::{Head, Mask};
+    use attnlearn::sculpt::{Phase, Record};
+
+    /// A stage whose attention matrices are off by a known factor, heads in reverse order, perhaps one too few.
+    fn stage(teacher: &AttentionLayer, factor: f64, heads: usize) -> Option<Stage> {
+        let scaled = |head: &Head| {
+            let theta = head.theta.to_dense();
+            Head::dense(Mat::from_fn(8, 8, |i, j| factor * theta[(i, j)]), head.w.clone())
+        };
+        let heads = teacher.heads().iter().rev().take(heads).map(scaled).collect();
+        Some(Stage { layer: AttentionLayer::new(heads, None, Mask::None).expect("valid"), nmse: factor - 1.0 })
+    }
+
+    #[test]
+    fn errors_before_and_after_the_polish_are_told_apart() {
+        let spec = TeacherSpec::dense(8, 2, 6.0);
+        let teacher = spec.draw(&mut values::teacher_rng(0)).expect("valid");
+        let examples = TeacherStream::new(&teacher, K, INPUTS, 0, None);
+        let settings = Settings::default().check(&examples).expect("valid");
+        for heads in [1, 2] {
+            let learned = Learned {
+                outcome: Outcome::Recovered,
+                before_polish: stage(&teacher, 1.125, heads),
+                after_polish: stage(&teacher, 1.0 + f64::EPSILON, heads),
+                certificate: None,
+                records: vec![Record { note: "a note".into(), rows_seen: 12_345, ..Record::new(Phase::Crude) }],
+                examples: 1,
+            };
+            let compare = |stage: &Option<Stage>| {
+                Comparison::new(&teacher, &stage.as_ref().expect("given").layer, SAME_HEAD).expect("one shape")
+            };
+            let (before, after) = (compare(&learned.before_polish), compare(&learned.after_polish));
+            let console = Console::new(Stream::Nowhere, false);
+            report::say_outcome(&console, &learned, 1.0);
+            errors::say_heads(&console, Some(&before), Some(&after));
+            say_maps(&console, Some(&before), None);
+            let plan = Plan {
+                spec: spec.clone(),
+                teacher: teacher.clone(),
+                examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
+                settings: settings.clone(),
+                output: "l.safetensors".into(),
+            };
+            let json = serde_json::to_value(plan.report(&learned, Some(&before), Some(&after), 1.0)).expect("JSON");
+            assert_eq!(json["teacher"]["m"], 2);
+            if heads == 2 {
+                let worst = |when: &str| json[when]["worst_theta"].as_f64().expect("every head is there");
+                assert!((worst("before_polish") - 0.125).abs() < 1e-12 && worst("after_polish") < 1e-15, "{json}");
+            } else {
+                assert!(json["after_polish"]["worst_theta"].is_null() && json["after_polish"]["heads"] == 1, "{json}");
+            }
+        }
+    }
+}

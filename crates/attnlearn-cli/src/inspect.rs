@@ -16,6 +16,9 @@ use std::path::PathBuf;
 /// Blocks of examples that are looked at.
 const BLOCKS: u64 = 8;
 
+/// Heads of a layer up to which every two are compared.
+const MOST_COSINES: usize = 64;
+
 /// Say what a file is: a layer, examples, inputs or outputs.
 ///
 /// Of a layer: the norms of every head. The effective rank of Θ is the exponential of the entropy of its singular values,
@@ -41,7 +44,7 @@ struct InspectReport<'a> {
     /// Of a layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     heads: Option<Vec<HeadSummary>>,
-    /// Of a layer: cosine of the angle between every two attention matrices.
+    /// Of a layer without too many heads: cosine of the angle between every two attention matrices.
     #[serde(skip_serializing_if = "Option::is_none")]
     cosines: Option<Vec<Vec<Option<f64>>>>,
     /// Of examples and inputs.
@@ -180,13 +183,13 @@ impl Args {
                 let layer = AttentionLayer::load(&self.file)?;
                 let heads = HeadSummary::of(&layer);
                 let thetas: Vec<Mat<f64>> = layer.heads().iter().map(|head| head.theta.to_dense()).collect();
-                let cosines = cosines(&thetas);
-                say_heads(console, &heads, &cosines);
+                let cosines = (thetas.len() <= MOST_COSINES).then(|| cosines(&thetas));
+                say_heads(console, &heads, cosines.as_deref());
                 if self.maps {
                     say_maps(console, &thetas);
                 }
                 report.heads = Some(heads);
-                report.cosines = Some(cosines);
+                report.cosines = cosines;
             }
             FileKind::Examples { k, d, d_out, .. } => {
                 let shape = Shape { k: *k, d: *d, d_out: *d_out };
@@ -256,7 +259,7 @@ fn printable(text: &str) -> String {
     if text.chars().count() > MOST { clean + "…" } else { clean }
 }
 
-fn say_heads(console: &Console, heads: &[HeadSummary], cosines: &[Vec<Option<f64>>]) {
+fn say_heads(console: &Console, heads: &[HeadSummary], cosines: Option<&[Vec<Option<f64>>]>) {
     console.heading("Heads");
     let optional = |v: Option<f64>| v.map_or_else(|| "–".into(), number);
     let rows: Vec<[String; 6]> = heads
@@ -274,7 +277,7 @@ fn say_heads(console: &Console, heads: &[HeadSummary], cosines: &[Vec<Option<f64
         })
         .collect();
     console.table(["head", "‖Θ‖_F", "‖Θ‖_op", "effective rank", "‖c‖", "‖W‖_F"], &rows);
-    if (2..=12).contains(&heads.len()) {
+    if let Some(cosines) = cosines.filter(|c| (2..=12).contains(&c.len())) {
         console.heading("Cosines between attention matrices");
         for (i, row) in cosines.iter().enumerate() {
             let cells: Vec<String> = row[..=i].iter().map(|c| c.map_or("     –".into(), |c| format!("{c:>6.3}"))).collect();

@@ -217,6 +217,21 @@ fn giant_declared_sizes() {
 }
 
 #[test]
+fn layers_of_very_many_heads() {
+    let bench = Workbench::new();
+    let m = 100_000;
+    let header = format!(
+        r#"{{"__metadata__":{{"format":"attnlearn.layer","version":"1","mask":"none"}},"theta":{{"dtype":"F64","shape":[{m},1,1],"data_offsets":[0,{}]}},"w":{{"dtype":"F64","shape":[{m},1,1],"data_offsets":[{},{}]}}}}"#,
+        8 * m,
+        8 * m,
+        16 * m
+    );
+    bench.write("many.safetensors", &safetensors(&header, &vec![0; 16 * m]));
+    bench.refused("compare many.safetensors many.safetensors", &["many.safetensors", "100000 heads"]);
+    bench.good("inspect many.safetensors --quiet");
+}
+
+#[test]
 fn unsupported_number_formats() {
     let bench = bench();
     let header = r#"{"x":{"dtype":"I64","shape":[2,2,2],"data_offsets":[0,64]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[64,128]}}"#;
