@@ -363,6 +363,14 @@ fn layer_with_a_number_that_is_not_finite() {
 }
 
 #[test]
+fn layer_whose_norm_overflows() {
+    let mut bytes = zero_layer(GOOD, &[("theta", &[1, 2, 2]), ("w", &[1, 2, 2])]);
+    let at = bytes.len() - 16;
+    bytes[at..].copy_from_slice(&[f64::MAX.to_le_bytes(), f64::MAX.to_le_bytes()].concat());
+    layer_refused(&bytes, "layer: W of head 0 is not a finite 2×2 matrix");
+}
+
+#[test]
 fn layer_notes_with_a_reserved_key() {
     let message = message(small_layer().to_bytes(&notes(&[("mask", "none")])), "layer notes");
     assert!(message.contains("the key mask is taken"), "{message}");
@@ -435,6 +443,23 @@ fn numbers_that_cannot_be_written() {
         writer.append(&one_example(1.0)).expect("written");
         let message = message(writer.append(&one_example(value)), &format!("{}, x, example 1: holds", path.display()));
         assert!(message.contains(dtype.name()), "{message}");
+    }
+}
+
+#[test]
+fn a_refused_block_leaves_no_trace() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for name in ["examples.safetensors", "examples.npz"] {
+        let path = folder.path().join(name);
+        let mut writer = ExampleWriter::create(&path, SHAPE, 1, BOTH).expect("writable");
+        let mut bad = one_example(1.0);
+        bad.set_outputs(&[f64::NAN; 12]);
+        let message = message(writer.append(&bad), &format!("{}, y, example 0", path.display()));
+        assert!(message.contains("holds NaN"), "{message}");
+        writer.append(&one_example(2.0)).expect("written");
+        writer.finish().expect("complete");
+        let (x, y) = read_examples(&ExampleFile::open(&path).expect("readable")).expect("finite");
+        assert_eq!((x, y), (vec![2.0; 6], vec![0.0; 12]));
     }
 }
 

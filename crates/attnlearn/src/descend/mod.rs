@@ -5,4 +5,4 @@ mod sample;
 mod varpro;
 
 pub use sample::Sample;
-pub use varpro::{Fit, Parametrisation, Projected, Settings, Stop, fit, project};
+pub use varpro::{Fit, Parametrisation, Projected, Settings, Stop, fit, nmse, pooled_moments, project};

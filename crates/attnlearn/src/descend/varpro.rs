@@ -170,13 +170,12 @@ fn over_chunks<R: Send>(rows: usize, map: impl Fn(std::ops::Range<usize>) -> R +
     }
 }
 
-/// Eliminates the projections: the best `W` for these attention matrices.
-pub fn project(sample: &Sample, thetas: &[Mat<f64>]) -> Projected {
+/// `ΦᵀΦ` and `ΦᵀY`.
+pub fn pooled_moments(sample: &Sample, thetas: &[Mat<f64>]) -> (Mat<f64>, Mat<f64>) {
     let s = sample.shape();
     let (m, md) = (thetas.len(), thetas.len() * s.d);
     let mut gram = Mat::zeros(md, md);
     let mut cross = Mat::zeros(md, s.d_out);
-    let mut square = 0.0;
     over_chunks(
         sample.rows(),
         |range| {
@@ -189,16 +188,29 @@ pub fn project(sample: &Sample, thetas: &[Mat<f64>]) -> Projected {
                     phi[(i, j)] = state.z[j];
                 }
             }
-            (phi.transpose() * &phi, phi.transpose() * &y, y.squared_norm_l2())
+            (phi.transpose() * &phi, phi.transpose() * &y)
         },
-        |(g, c, y2)| {
+        |(g, c)| {
             gram += g;
             cross += c;
-            square += y2;
         },
     );
+    (gram, cross)
+}
+
+/// Eliminates the projections: the best `W` for these attention matrices.
+pub fn project(sample: &Sample, thetas: &[Mat<f64>]) -> Projected {
+    let (gram, cross) = pooled_moments(sample, thetas);
     let w = solve_spd(gram.as_ref(), cross.as_ref());
     // ‖Y‖² − ⟨W, ΦᵀY⟩ cancels near a perfect fit, so the cost is summed from the residuals themselves.
+    let cost = squared_error(sample, thetas, &w);
+    Projected { w, gram, cost }
+}
+
+/// `‖Y − ΦW‖²`.
+fn squared_error(sample: &Sample, thetas: &[Mat<f64>], w: &Mat<f64>) -> f64 {
+    let s = sample.shape();
+    let (m, md) = (thetas.len(), thetas.len() * s.d);
     let mut cost = 0.0;
     over_chunks(
         sample.rows(),
@@ -217,7 +229,14 @@ pub fn project(sample: &Sample, thetas: &[Mat<f64>]) -> Projected {
         },
         |part| cost += part,
     );
-    Projected { w, gram, cost }
+    cost
+}
+
+/// Fraction of the sample's variance that the heads `(Θ_i, W_i)` leave unexplained.
+pub fn nmse(sample: &Sample, thetas: &[Mat<f64>], ws: &[Mat<f64>]) -> f64 {
+    let d = sample.shape().d;
+    let w = Mat::from_fn(thetas.len() * d, sample.shape().d_out, |r, o| ws[r / d][(r % d, o)]);
+    squared_error(sample, thetas, &w) / sample.total_variance().max(f64::MIN_POSITIVE)
 }
 
 /// `JᵀP⊥J` and `JᵀR`.

@@ -96,7 +96,11 @@ impl AttentionLayer {
                 w: from_row_major(d, d_out, w),
             }
         });
-        Self::new(heads.collect(), bias.map(|b| b.numbers(bytes)).transpose()?, mask)
+        let bias = bias.map(|b| b.numbers(bytes)).transpose()?;
+        Self::new(heads.collect(), bias, mask).map_err(|e| match e {
+            Error::Input { problem, remedy, .. } => Error::input(&contents.place, problem, remedy),
+            other => other,
+        })
     }
 }
 

@@ -7,20 +7,33 @@
 //! q = ⟨Y_a − z_c, u⟩ / ‖u‖²,     ρ = Y_a − z_c − q u
 //! ```
 //!
-//! Heads that disagree by `δq` leave `‖ρ‖ ≈ δq ‖u‖`, which is `δq / (q(1−q))` in the logits. So the row says
+//! Heads that disagree by `δq` leave `‖ρ‖ ≈ δq ‖u‖`, which is `δq / (q(1−q))` in the logits. A third token t with weight w leaves
+//! `‖ρ‖ ≥ w r_t`, `r_t` the distance of `z_t` from the line through `z_b` and `z_c`, and shifts q by `w |s_t|`, `s_t` its coordinate along
+//! that line: tokens that resemble b or c weaken the certificate. So the row says
 //!
 //! ```text
-//! ⟨Θ_i, v⟩ = log(q/(1−q)) ± δ for every i,     v = x_a (x_b − x_c)ᵀ,     δ = ‖ρ‖ / (‖u‖ q (1−q))
+//! ⟨Θ_i, v⟩ = log(q/(1−q)) ± δ for every i,     v = x_a (x_b − x_c)ᵀ,
+//! δ = ‖ρ‖ / (q(1−q)) · max(1/‖u‖, max_t (1 + |s_t|)/r_t)
 //! ```
 //!
-//! and rows are ranked by `η = δ / ‖v‖_F`, the slab's half-width as a distance. Saturated rows (q near 0 or 1) and coincident
-//! tokens (u = 0) rank themselves out. Two tokens, not all k: disagreement then has only m−1 dimensions, and a residual in
-//! `d_out − 1` dimensions certifies it whenever `m ≤ d_out`.
+//! and rows are ranked by `η = δ / ‖v‖_F`, the slab's half-width as a distance. Saturated rows (q near 0 or 1) say nothing about
+//! the span and are left out; copies of a token share its weight, so their number enters the odds. Two tokens, not all k:
+//! disagreement then has only m−1 dimensions, and a residual in `d_out − 1` dimensions certifies it whenever `m ≤ d_out`.
+//!
+//! **With separated projections.** Once estimates `Ŵ_i` of the single projections are at hand, the weights of the heads can be read
+//! one by one from `Y_a − z_c = Σ_i Σ_{t≠c} p_it Ŵ_iᵀ(x_t − x_c)`: for all tokens if `m(k−1) ≤ d_out`, else for b and c alone, third tokens
+//! being kept out by the residual. Then `δ = max_i |log(p_ib/p_ic) − mean|` is the disagreement itself rather than a bound on it.
 
 use crate::data::Block;
 use crate::linalg::lanes::{LANES, apply_matrix, vectorised};
-use crate::linalg::{Mat, row_major};
+use crate::linalg::{Mat, frobenius, row_major, solve_spd};
 use pulp::{Simd, WithSimd};
+
+/// Rows where the lesser token has less weight than this are saturated: their log-odds are all noise.
+const LEAST_WEIGHT: f64 = 0.04;
+
+/// With separated projections: the largest residual, relative to `‖u‖` and the weight read, of a fit that counts as clean.
+const CLEAN: f64 = 0.05;
 
 /// A row on which all heads were seen to agree, as a constraint on the attention matrices.
 #[derive(Clone, Debug)]
@@ -69,6 +82,8 @@ impl AgreeingRow {
 pub(crate) struct PairTest {
     s: Mat<f64>,
     s_t: Vec<f32>,
+    /// Estimates of the single projections, if there are any.
+    separated: Option<Vec<Mat<f64>>>,
     /// Largest half-width δ accepted.
     pub delta: f64,
     /// Largest η accepted.
@@ -79,53 +94,134 @@ impl PairTest {
     /// A test with the sum of projections `s`, for half-widths up to `delta` and relative half-widths up to `eta`.
     pub fn new(s: &Mat<f64>, delta: f64, eta: f64) -> Self {
         let s_t = row_major(s.transpose()).into_iter().map(|v| v as f32).collect();
-        Self { s: s.clone(), s_t, delta, eta }
+        Self { s: s.clone(), s_t, separated: None, delta, eta }
+    }
+
+    /// A test with separated projections `w`.
+    pub fn separated(w: &[Mat<f64>], delta: f64) -> Self {
+        let mut s = Mat::zeros(w[0].nrows(), w[0].ncols());
+        w.iter().for_each(|w| s += w);
+        Self { separated: Some(w.to_vec()), ..Self::new(&s, delta, f64::INFINITY) }
+    }
+
+    /// Whether single projections are known.
+    pub fn is_separated(&self) -> bool {
+        self.separated.is_some()
     }
 
     /// All rows of the block that pass.
     pub fn rows(&self, block: &Block<f32>) -> Vec<AgreeingRow> {
-        let k = block.shape().k;
         let mut found = Vec::new();
         for candidate in vectorised(Screen { block, s_t: &self.s_t, delta: self.delta as f32 * 1.05 }) {
             if candidate.example < block.len() {
-                for b in 0..k {
-                    for c in 0..b {
-                        found.extend(self.exact(block, &candidate, b, c));
-                    }
+                let row = self.row(block, &candidate);
+                for b in 0..row.x.len() {
+                    found.extend((0..b).filter_map(|c| self.exact(&row, b, c)));
                 }
             }
         }
         found
     }
 
+    /// The row in double precision.
+    fn row(&self, block: &Block<f32>, at: &Candidate) -> Row {
+        let x: Vec<Vec<f64>> = (0..block.shape().k).map(|t| block.token(at.example, t)).collect();
+        let z = x.iter().map(|x| self.project(x)).collect();
+        Row { x, z, y: block.output(at.example, at.a), a: at.a }
+    }
+
     /// The test in double precision for one pair.
-    fn exact(&self, block: &Block<f32>, row: &Candidate, b: usize, c: usize) -> Option<AgreeingRow> {
-        let token = |t: usize| block.token(row.example, t);
-        let (x_b, x_c, y) = (token(b), token(c), block.output(row.example, row.a));
-        let (mut u_square, mut y_u) = (0.0, 0.0);
-        let (mut u, mut g) = (Vec::with_capacity(y.len()), Vec::with_capacity(y.len()));
-        for (o, y) in y.iter().enumerate() {
-            let project = |x: &[f64]| x.iter().enumerate().map(|(e, x)| x * self.s[(e, o)]).sum::<f64>();
-            let (z_b, z_c) = (project(&x_b), project(&x_c));
-            u.push(z_b - z_c);
-            g.push(y - z_c);
-            u_square += (z_b - z_c).powi(2);
-            y_u += (y - z_c) * (z_b - z_c);
-        }
-        let q = y_u / u_square;
-        if !(q > 0.04 && q < 0.96) {
+    fn exact(&self, row: &Row, b: usize, c: usize) -> Option<AgreeingRow> {
+        let Row { x, z, y, a } = row;
+        // Seen from z_c: the other end and the output.
+        let (u, target) = (difference(&z[b], &z[c]), difference(y, &z[c]));
+        let u_square = dot(&u, &u);
+        let q = dot(&target, &u) / u_square;
+        if !(q > LEAST_WEIGHT && q < 1.0 - LEAST_WEIGHT) {
             return None;
         }
-        let rho = g.iter().zip(&u).map(|(g, u)| (g - q * u).powi(2)).sum::<f64>().sqrt();
-        let delta = rho / (u_square.sqrt() * q * (1.0 - q));
-        let gap = x_b.iter().zip(&x_c).map(|(b, c)| b - c).collect();
+        let rho = distance_to_line(&target, &u, q) / (q * (1.0 - q));
+        if rho > self.delta * u_square.sqrt() {
+            return None;
+        }
+        let same = |t: usize, s: usize| x[t].iter().zip(&x[s]).all(|(a, b)| (a - b).abs() < 1e-9);
+        let third = || (0..x.len()).filter(|&t| !same(t, b) && !same(t, c));
+        let gap = difference(&x[b], &x[c]);
+        let (odds, delta) = match &self.separated {
+            None => {
+                let weakest = third().fold(1.0 / u_square.sqrt(), |worst, t| {
+                    let z = difference(&z[t], &z[c]);
+                    let along = dot(&z, &u) / u_square;
+                    worst.max((1.0 + along.abs()) / distance_to_line(&z, &u, along))
+                });
+                ((q / (1.0 - q)).ln(), rho * weakest)
+            }
+            Some(w) => {
+                let room = w.len() * (1 + third().count()) <= y.len();
+                let others: Vec<Vec<f64>> = third().filter(|_| room).map(|t| difference(&x[t], &x[c])).collect();
+                head_by_head(w, &gap, &others, &target, u_square.sqrt())?
+            }
+        };
         // Equal tokens share their weight: with n_b copies of b and n_c of c the odds are e^ℓ n_b/n_c.
-        let copies = |x: &[f64]| (0..block.shape().k).filter(|&t| token(t) == x).count() as f64;
-        let log_odds = (q / (1.0 - q) * copies(&x_c) / copies(&x_b)).ln();
-        let mut found = AgreeingRow { eta: 0.0, delta, log_odds, x_a: token(row.a), gap };
+        let copies = |s: usize| (0..x.len()).filter(|&t| same(t, s)).count() as f64;
+        let log_odds = odds + (copies(c) / copies(b)).ln();
+        let mut found = AgreeingRow { eta: 0.0, delta, log_odds, x_a: x[*a].clone(), gap };
         found.eta = delta / found.norm();
         (delta <= self.delta && found.eta <= self.eta).then_some(found)
     }
+
+    /// `xᵀ Ŝ`.
+    fn project(&self, x: &[f64]) -> Vec<f64> {
+        (0..self.s.ncols()).map(|o| x.iter().enumerate().map(|(e, x)| x * self.s[(e, o)]).sum()).collect()
+    }
+}
+
+/// One (example, query) row: its tokens, their images `z = xᵀŜ`, the output and the query's place.
+struct Row {
+    x: Vec<Vec<f64>>,
+    z: Vec<Vec<f64>>,
+    y: Vec<f64>,
+    a: usize,
+}
+
+fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// `‖z − s u‖`.
+fn distance_to_line(z: &[f64], u: &[f64], s: f64) -> f64 {
+    z.iter().zip(u).map(|(z, u)| (z - s * u).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Mean of `log(p_ib/p_ic)` over the heads and the largest deviation from it, from least squares of
+/// `Σ_i (p_ib gap + Σ_t p_it other_t)ᵀ Ŵ_i ≈ target`; `None` if the fit is not clean or some head hardly looks at b or c.
+fn head_by_head(w: &[Mat<f64>], gap: &[f64], others: &[Vec<f64>], target: &[f64], scale: f64) -> Option<(f64, f64)> {
+    let (m, d_out, tokens) = (w.len(), target.len(), 1 + others.len());
+    // Column i·tokens is the gap seen by head i, those after it the third tokens.
+    let seen = |i: usize, t: usize, o: usize| {
+        let x = if t == 0 { gap } else { &others[t - 1] };
+        x.iter().enumerate().map(|(e, x)| x * w[i][(e, o)]).sum::<f64>()
+    };
+    let g = Mat::from_fn(d_out, m * tokens, |o, column| seen(column / tokens, column % tokens, o));
+    let y = Mat::from_fn(d_out, 1, |o, _| target[o]);
+    let p = solve_spd((g.transpose() * &g).as_ref(), (g.transpose() * &y).as_ref());
+    let rho = frobenius((&y - &g * &p).as_ref());
+    let mut odds = Vec::with_capacity(m);
+    for i in 0..m {
+        let p_b = p[(i * tokens, 0)];
+        let p_c = 1.0 - (0..tokens).map(|t| p[(i * tokens + t, 0)]).sum::<f64>();
+        // What is left of the output must be far below the weights that are read.
+        if !(p_b.min(p_c) > LEAST_WEIGHT / 2.0 && rho < CLEAN * scale * p_b.min(p_c)) {
+            return None;
+        }
+        odds.push((p_b / p_c).ln());
+    }
+    let mean = odds.iter().sum::<f64>() / m as f64;
+    Some((mean, odds.iter().map(|l| (l - mean).abs()).fold(1e-6, f64::max)))
 }
 
 /// A row with some pair that may pass.
@@ -196,7 +292,7 @@ impl WithSimd for Screen<'_> {
                             // The distances carry rounding errors of about 10⁻⁶ r.
                             let slack = simd.mul_f32s(simd.splat_f32s(2e-6), simd.add_f32s(r[c], dist));
                             let excess = simd.sub_f32s(simd.sub_f32s(rho, room), slack);
-                            let passes = simd.less_than_f32s(simd.splat_f32s(0.04 * 0.96), spread);
+                            let passes = simd.less_than_f32s(simd.splat_f32s((LEAST_WEIGHT * (1.0 - LEAST_WEIGHT)) as f32), spread);
                             best = simd.min_f32s(best, simd.select_f32s(passes, excess, one));
                         }
                     }

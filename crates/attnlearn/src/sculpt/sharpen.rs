@@ -1,31 +1,187 @@
 //! Phase 3, second half: sharpening `Ŝ` on rows where every head attends to one token.
 //!
 //! On such a row `Y_a = x_bᵀ S` exactly. They are found without knowing the heads, as 1-sparse certificates: assign every row to its
-//! nearest token, `b = argmin ‖Y_a − x_bᵀ Ŝ‖`, keep the best fraction q of the rows, refit `Ŝ` by least squares, shrink q and repeat.
+//! nearest token, `b = argmin ‖Y_a − x_bᵀ Ŝ‖`, at distance `r_a`, and refit `Ŝ` by least squares with the weights of Geman and McClure,
+//!
+//! ```text
+//! w_a = (σ² / (σ² + r_a²))²,     σ shrunk by a fifth every round
+//! ```
+//!
+//! A soft cut rather than the best fraction of the rows: a hard one keeps the tokens along which `Ŝ` happens to be right, which soon
+//! no longer span `R^d`.
 
-use crate::Result;
+use super::Watch;
 use crate::data::{Block, ExampleSource, scan};
 use crate::linalg::lanes::{LANES, apply_matrix, vectorised};
-use crate::linalg::{Mat, frobenius, row_major, solve_spd};
+use crate::linalg::{Mat, frobenius, row_major, solve_spd, symmetric_eigen};
+use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
+use serde::Serialize;
 use std::ops::Range;
 
-/// Rows attributed to single tokens: normal equations of `x_bᵀ S ≈ Y_a` over the rows kept.
+/// Rounds of sharpening.
+const ROUNDS: usize = 30;
+/// What σ is multiplied with after every round.
+const SHRINK: f64 = 0.8;
+/// Weight that a round gathers, in rows per dimension of the tokens, if there are examples enough.
+const WEIGHT: f64 = 400.0;
+/// Weight below which a round is not trusted.
+const LEAST_WEIGHT: f64 = 30.0;
+/// Conditioning of `Σ w x_b x_bᵀ` below which the tokens are taken not to span `R^d`.
+const CONDITIONING: f64 = 0.05;
+
+/// One round of sharpening, for the record.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// Scale of the soft cut.
+    pub sigma: f64,
+    /// Total weight of the rows.
+    pub weight: f64,
+    /// Weighted root mean square of `‖Y_a − x_bᵀŜ‖`, before the refit.
+    pub residual: f64,
+    /// Smallest over largest eigenvalue of `Σ w x_b x_bᵀ`: near 0, the tokens no longer span `R^d`.
+    pub conditioning: f64,
+    /// `‖Ŝ_new − Ŝ‖_F / ‖Ŝ‖_F`.
+    pub change: f64,
+}
+
+/// Refits `Ŝ` on ever sharper rows; the rounds say how it went. Stops at the last round that can be trusted.
+pub(crate) fn sharpen(
+    source: &dyn ExampleSource,
+    blocks: Range<u64>,
+    mut s: Mat<f64>,
+    watch: &dyn Watch,
+) -> Result<(Mat<f64>, Vec<Round>)> {
+    let d = s.nrows() as f64;
+    let pilot = blocks.start..blocks.end.min(blocks.start + 64);
+    let mut sigma = median_distance(source, pilot, &transposed(&s))?;
+    let mut rounds: Vec<Round> = Vec::new();
+    let mut per_block = f64::INFINITY;
+    while rounds.len() < ROUNDS {
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let wanted = ((WEIGHT * d / per_block).ceil() as u64).clamp(8, (blocks.end - blocks.start).max(8));
+        let range = blocks.start..blocks.end.min(blocks.start + wanted);
+        let kept = TokenFit::gather(source, range.clone(), &transposed(&s), sigma)?;
+        per_block = 0.7 * kept.weight / (range.end - range.start) as f64;
+        let conditioning = kept.conditioning();
+        if conditioning < CONDITIONING || kept.weight < LEAST_WEIGHT * d {
+            break;
+        }
+        let refit = solve_spd(kept.xx.as_ref(), kept.xy.as_ref());
+        let change = frobenius((&refit - &s).as_ref()) / frobenius(s.as_ref());
+        let residual = (kept.residual / kept.weight).sqrt();
+        rounds.push(Round { sigma, weight: kept.weight, residual, conditioning, change });
+        s = refit;
+        sigma *= SHRINK;
+    }
+    Ok((s, rounds))
+}
+
+/// Weighted normal equations of `x_bᵀ S ≈ Y_a`.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenFit {
-    /// Rows kept.
-    pub rows: u64,
-    /// w
+    /// `Σ w`.
     pub weight: f64,
-    /// `Σ x_b x_bᵀ`.
+    /// `Σ w x_b x_bᵀ`.
     pub xx: Mat<f64>,
-    /// `Σ x_b Y_aᵀ`.
+    /// `Σ w x_b Y_aᵀ`.
     pub xy: Mat<f64>,
-    /// `Σ ‖Y_a − x_bᵀ Ŝ‖²` before the refit.
+    /// `Σ w ‖Y_a − x_bᵀ Ŝ‖²`.
     pub residual: f64,
 }
 
-/// For one block: the squared distance of every row to its nearest token, and which token that is.
+impl TokenFit {
+    pub fn zero(d: usize, d_out: usize) -> Self {
+        Self { weight: 0.0, xx: Mat::zeros(d, d), xy: Mat::zeros(d, d_out), residual: 0.0 }
+    }
+
+    /// All rows of the range, with the weights of Geman and McClure for the scale `sigma`.
+    fn gather(source: &dyn ExampleSource, blocks: Range<u64>, s_t: &[f32], sigma: f64) -> Result<Self> {
+        let shape = source.shape();
+        let mut total = Self::zero(shape.d, shape.d_out);
+        let square = sigma * sigma;
+        let of_block = |block: &Block<f32>| {
+            let mut part = Self::zero(shape.d, shape.d_out);
+            for row in nearest(block, s_t) {
+                let r2 = f64::from(row.distance);
+                let weight = (square / (square + r2)).powi(2);
+                if weight > 1e-3 {
+                    part.add_row(weight, &block.token(row.example, row.b), &block.output(row.example, row.a));
+                    part.residual += weight * r2;
+                }
+            }
+            part
+        };
+        scan(source, blocks, of_block, |part| total.merge(&part))?;
+        Ok(total)
+    }
+
+    /// Adds a row that is attributed to the token `x_b`.
+    pub fn add_row(&mut self, weight: f64, x_b: &[f64], y: &[f64]) {
+        self.weight += weight;
+        for (e, x) in x_b.iter().enumerate() {
+            let scaled = weight * x;
+            for (f, x) in x_b.iter().enumerate() {
+                self.xx[(f, e)] += scaled * x;
+            }
+            for (o, y) in y.iter().enumerate() {
+                self.xy[(e, o)] += scaled * y;
+            }
+        }
+    }
+
+    /// Adds the sums of another part of the examples.
+    pub fn merge(&mut self, other: &Self) {
+        self.weight += other.weight;
+        self.xx += &other.xx;
+        self.xy += &other.xy;
+        self.residual += other.residual;
+    }
+
+    /// Smallest over largest eigenvalue of `Σ w x_b x_bᵀ`; 0 if there is none.
+    pub fn conditioning(&self) -> f64 {
+        match symmetric_eigen(self.xx.as_ref()) {
+            Some((spectrum, _)) if spectrum[spectrum.len() - 1] > 0.0 => spectrum[0] / spectrum[spectrum.len() - 1],
+            _ => 0.0,
+        }
+    }
+}
+
+/// `Sᵀ` in single precision, row by row.
+fn transposed(s: &Mat<f64>) -> Vec<f32> {
+    row_major(s.transpose()).into_iter().map(|v| v as f32).collect()
+}
+
+/// The median distance of a row to its nearest token.
+fn median_distance(source: &dyn ExampleSource, blocks: Range<u64>, s_t: &[f32]) -> Result<f64> {
+    let mut all = Vec::new();
+    let distances = |block: &Block<f32>| nearest(block, s_t).map(|r| f64::from(r.distance)).collect::<Vec<_>>();
+    scan(source, blocks, distances, |part| all.extend(part))?;
+    Ok(super::Quantiles::of(all).median.sqrt())
+}
+
+/// A row and the token it is nearest to.
+struct NearestToken {
+    example: usize,
+    a: usize,
+    b: usize,
+    /// `‖Y_a − x_bᵀ Ŝ‖²`.
+    distance: f32,
+}
+
+/// The nearest token of every row of the block.
+fn nearest(block: &Block<f32>, s_t: &[f32]) -> impl Iterator<Item = NearestToken> {
+    let (k, len) = (block.shape().k, block.len());
+    vectorised(Nearest { block, s_t }).into_iter().enumerate().filter_map(move |(i, (distance, b))| {
+        let example = i / (k * LANES) * LANES + i % LANES;
+        let row = NearestToken { example, a: i / LANES % k, b: b as usize, distance };
+        (example < len).then_some(row)
+    })
+}
+
+/// For every row, in the order panel, row, lane: squared distance to its nearest token, and which token that is.
 struct Nearest<'a> {
     block: &'a Block<f32>,
     s_t: &'a [f32],
@@ -63,145 +219,4 @@ impl WithSimd for Nearest<'_> {
         }
         out
     }
-}
-
-/// Squared residuals of the best 1-sparse explanation of every row of the block; order: panel, row, lane.
-fn nearest(block: &Block<f32>, s_t: &[f32]) -> Vec<(f32, u32)> {
-    vectorised(Nearest { block, s_t })
-}
-
-/// `Sᵀ` in single precision, row by row.
-pub(crate) fn transposed(s: &Mat<f64>) -> Vec<f32> {
-    row_major(s.transpose()).into_iter().map(|v| v as f32).collect()
-}
-
-/// The `q`-quantile of the nearest-token residuals, from the first blocks of the range.
-fn quantile(source: &dyn ExampleSource, blocks: Range<u64>, s_t: &[f32], q: f64) -> Result<f32> {
-    let mut all = Vec::new();
-    let k = source.shape().k;
-    scan::<f32, _>(
-        source,
-        blocks,
-        |block| {
-            let rows = nearest(block, s_t);
-            rows.iter().enumerate().filter(|(i, _)| lane_in_use(*i, k, block.len())).map(|(_, r)| r.0).collect::<Vec<_>>()
-        },
-        |part| all.extend(part),
-    )?;
-    if all.is_empty() {
-        return Ok(0.0);
-    }
-    let at = ((all.len() as f64 * q) as usize).min(all.len() - 1);
-    Ok(*all.select_nth_unstable_by(at, f32::total_cmp).1)
-}
-
-/// Whether position `i` of a panel-ordered list of rows belongs to one of the `len` examples.
-fn lane_in_use(i: usize, k: usize, len: usize) -> bool {
-    i / (k * LANES) * LANES + i % LANES < len
-}
-
-/// Gathers the rows whose nearest-token residual is at most `threshold`.
-fn fit(source: &dyn ExampleSource, blocks: Range<u64>, s_t: &[f32], threshold: f32) -> Result<TokenFit> {
-    let shape = source.shape();
-    let (k, d, d_out) = (shape.k, shape.d, shape.d_out);
-    let zero = || TokenFit { rows: 0, weight: 0.0, xx: Mat::zeros(d, d), xy: Mat::zeros(d, d_out), residual: 0.0 };
-    let mut total = zero();
-    scan::<f32, _>(
-        source,
-        blocks,
-        |block| {
-            let rows = nearest(block, s_t);
-            let mut part = zero();
-            for (p, (x, y)) in block.panels().enumerate() {
-                for a in 0..k {
-                    for l in 0..LANES {
-                        let at = (p * k + a) * LANES + l;
-                        let (distance, b) = rows[at];
-                        if p * LANES + l >= block.len() {
-                            continue;
-                        }
-                        let w = f64::from(threshold / (threshold + distance)).powi(2);
-                        if w < 1e-3 { continue; }
-                        part.rows += 1;
-                        part.weight += w;
-                        part.residual += w * f64::from(distance);
-                        for e in 0..d {
-                            let x_e = w * f64::from(x[(b as usize * d + e) * LANES + l]);
-                            for f in 0..d {
-                                part.xx[(f, e)] += x_e * f64::from(x[(b as usize * d + f) * LANES + l]);
-                            }
-                            for o in 0..d_out {
-                                part.xy[(e, o)] += x_e * f64::from(y[(a * d_out + o) * LANES + l]);
-                            }
-                        }
-                    }
-                }
-            }
-            part
-        },
-        |part| {
-            total.rows += part.rows;
-            total.weight += part.weight;
-            total.xx += &part.xx;
-            total.xy += &part.xy;
-            total.residual += part.residual;
-        },
-    )?;
-    Ok(total)
-}
-
-/// One round of sharpening, for the record.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Round {
-    /// Fraction of the rows kept.
-    pub fraction: f64,
-    /// Rows kept.
-    pub rows: u64,
-    /// Root mean square of `‖Y_a − x_bᵀŜ‖` over them, before the refit.
-    pub residual: f64,
-    /// Smallest over largest eigenvalue of `Σ x_b x_bᵀ` over them: near 0, the tokens no longer span `R^d`.
-    pub conditioning: f64,
-    /// `‖Ŝ_new − Ŝ‖_F / ‖Ŝ‖_F`.
-    pub change: f64,
-}
-
-/// Refits `Ŝ` on an ever better fraction of the rows.
-pub(crate) fn sharpen(
-    source: &dyn ExampleSource,
-    blocks: Range<u64>,
-    mut s: Mat<f64>,
-    fractions: &[f64],
-) -> Result<(Mat<f64>, Vec<Round>)> {
-    let mut rounds = Vec::new();
-    let pilot = blocks.start..blocks.end.min(blocks.start + 64);
-    let first = (quantile(source, pilot.clone(), &transposed(&s), 0.5)?).sqrt();
-    let mut per_block = f64::INFINITY;
-    for &fraction in fractions {
-        let s_t = transposed(&s);
-        let sigma = first * fraction as f32;
-        let want = 400.0 * s.nrows() as f64;
-        let count = ((want / per_block).ceil() as u64).max(8).min(blocks.end - blocks.start);
-        let kept = fit(source, blocks.start..blocks.start + count, &s_t, sigma * sigma)?;
-        per_block = 0.7 * kept.weight / count as f64;
-        let spectrum = crate::linalg::symmetric_eigen(kept.xx.as_ref()).map(|e| e.0).unwrap_or_default();
-        let conditioning = match (spectrum.first(), spectrum.last()) {
-            (Some(&low), Some(&high)) if high > 0.0 => low / high,
-            _ => 0.0,
-        };
-        // Too tight a cut leaves tokens that do not span R^d: the last good fit stands.
-        if conditioning < 0.05 || kept.weight < 30.0 * s.nrows() as f64 {
-            break;
-        }
-        let refit = solve_spd(kept.xx.as_ref(), kept.xy.as_ref());
-        let change = frobenius((&refit - &s).as_ref()) / frobenius(s.as_ref());
-        rounds.push(Round {
-            fraction,
-            rows: kept.rows,
-            residual: (kept.residual / kept.weight).sqrt(),
-            conditioning,
-            change,
-        });
-        s = refit;
-    }
-    Ok((s, rounds))
 }

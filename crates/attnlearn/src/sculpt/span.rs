@@ -1,109 +1,243 @@
 //! Phase 5: the span of the attention matrices.
+//!
+//! Every accepted row says `⟨Θ_i, v_r⟩ = ℓ_r` for all heads at once, that is, `⟨(Θ_i, 1), (v_r, −ℓ_r)⟩ = 0`: the vectors `(Θ_i, 1)` span the
+//! kernel of the rows `ṽ_r = (v_r, −ℓ_r)`. So the m bottom eigenvectors of `Σ_r w_r ṽ_r ṽ_rᵀ` give the affine hull of the heads: its
+//! direction space `span{Θ_i − Θ_j}` (where the body K stays wide) and its minimum-norm point `Θ̄`, both at once.
+//!
+//! Rows are weighted by `1/(η² + η₀²)` and, since a few of them agree by accident only, re-weighted by their distance to the kernel
+//! (Cauchy weights, scale the median distance). When fewer rows than directions were accepted, K stays wide in more than m−1 directions:
+//! the hull is then given more dimensions than m, and the search has more room.
 
 use super::agreement::AgreeingRow;
 use crate::linalg::{Mat, symmetric_eigen};
-use faer::Accum;
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Par};
 
+/// An affine subspace of attention matrices (as vectors of R^{d²}): `Θ̄ + span(directions)`.
+#[derive(Clone, Debug)]
 pub struct Hull {
+    /// The point of least norm, orthogonal to all directions.
+    pub centre: Vec<f64>,
+    /// Orthonormal directions.
+    pub directions: Vec<Vec<f64>>,
+    /// All eigenvalues of the weighted rows, increasing.
     pub spectrum: Vec<f64>,
-    /// (p+1) × m
-    pub kernel: Mat<f64>,
-    pub scale: f64,
-    pub score: f64,
-    pub inliers: usize,
+    /// Rows used.
+    pub rows: usize,
 }
 
-/// N × (p+1), unit rows
-pub(crate) fn extended(rows: &[AgreeingRow], scale: f64) -> Mat<f64> {
+/// Rounds of re-weighting.
+const ROUNDS: usize = 6;
+
+impl Hull {
+    /// The hull of dimension `dimension` (directions and centre: m for m heads in general position) seen by the best `count` rows.
+    pub(crate) fn fit(rows: &[AgreeingRow], count: usize, dimension: usize) -> Option<Self> {
+        let rows = &rows[..count.min(rows.len())];
+        if rows.is_empty() {
+            return None;
+        }
+        // (Θ, 1) is balanced by the size of Θ, which a first fit tells.
+        let first = Self::fit_scaled(rows, dimension, 4.0)?;
+        let size = norm(&first.centre);
+        if !(0.1..100.0).contains(&size) {
+            return Some(first);
+        }
+        Self::fit_scaled(rows, dimension, size)
+    }
+
+    fn fit_scaled(rows: &[AgreeingRow], dimension: usize, scale: f64) -> Option<Self> {
+        let p = rows[0].x_a.len() * rows[0].gap.len();
+        if dimension > p {
+            return None;
+        }
+        let v = extended(rows, scale);
+        let typical = rows[rows.len() / 2].eta;
+        let prior: Vec<f64> = rows.iter().map(|r| 1.0 / (r.eta * r.eta + typical * typical + 1e-12)).collect();
+        let mut weights = prior.clone();
+        let mut eigen = kernel(&v, &weights)?;
+        for _ in 0..ROUNDS {
+            let t = &v * eigen.1.as_ref().subcols(0, dimension);
+            let distance: Vec<f64> = (0..rows.len()).map(|r| (0..dimension).map(|j| t[(r, j)].powi(2)).sum()).collect();
+            // Never below the rows' own uncertainty: the kernel would fall into the span of a few of them.
+            let scale = super::Quantiles::of(distance.iter().copied()).median.max(4.0 * typical * typical).max(1e-12);
+            for r in 0..rows.len() {
+                weights[r] = prior[r] / (1.0 + distance[r] / scale);
+            }
+            eigen = kernel(&v, &weights)?;
+        }
+        let (spectrum, vectors) = eigen;
+        let kernel: Vec<Vec<f64>> = (0..dimension).map(|j| (0..=p).map(|i| vectors[(i, j)]).collect()).collect();
+        let (centre, directions) = affine(&kernel, scale)?;
+        Some(Self { centre, directions, spectrum, rows: rows.len() })
+    }
+
+    /// The matrices (as vectors) that span the hull's linear span: centre first, then the directions.
+    pub fn basis(&self) -> Vec<Vec<f64>> {
+        std::iter::once(self.centre.clone()).chain(self.directions.iter().cloned()).collect()
+    }
+
+    /// How many heads the spectrum suggests: the number of eigenvalues before the largest relative jump, at most `most`.
+    pub fn suggested_heads(&self, most: usize) -> usize {
+        let jump = |j: usize| self.spectrum[j] / self.spectrum[j - 1].max(1e-12 * self.spectrum[self.spectrum.len() - 1]);
+        (1..=most.min(self.spectrum.len() - 1)).max_by(|a, b| jump(*a).total_cmp(&jump(*b))).unwrap_or(1)
+    }
+}
+
+/// Rows `(v, −ℓ/scale)` scaled to norm 1.
+fn extended(rows: &[AgreeingRow], scale: f64) -> Mat<f64> {
     let p = rows[0].x_a.len() * rows[0].gap.len();
     let mut v = Mat::zeros(rows.len(), p + 1);
     for (r, row) in rows.iter().enumerate() {
         let last = -row.log_odds / (row.norm() * scale);
-        let n = (1.0 + last * last).sqrt();
+        let size = (1.0 + last * last).sqrt();
         for (j, x) in row.direction().into_iter().enumerate() {
-            v[(r, j)] = x / n;
+            v[(r, j)] = x / size;
         }
-        v[(r, p)] = last / n;
+        v[(r, p)] = last / size;
     }
     v
 }
 
-fn kernel(v: &Mat<f64>, w: &[f64], m: usize) -> Option<(Vec<f64>, Mat<f64>)> {
+/// Eigenvalues, increasing, and eigenvectors of `Σ_r w_r v_r v_rᵀ / Σ w`.
+fn kernel(v: &Mat<f64>, w: &[f64]) -> Option<(Vec<f64>, Mat<f64>)> {
     let total: f64 = w.iter().sum();
-    let n = w.iter().filter(|w| **w > 0.0).count();
-    let p = v.ncols();
-    let mut a = Mat::zeros(n, p);
-    let mut i = 0;
-    for r in 0..v.nrows() {
-        if w[r] > 0.0 {
-            let s = (w[r] / total).sqrt();
-            for j in 0..p { a[(i, j)] = s * v[(r, j)]; }
-            i += 1;
-        }
-    }
-    let mut g = Mat::zeros(p, p);
-    faer::linalg::matmul::matmul(g.as_mut(), Accum::Replace, a.transpose(), a.as_ref(), 1.0, faer::Par::Seq);
-    let (spectrum, vectors) = symmetric_eigen(g.as_ref())?;
-    Some((spectrum, vectors.subcols(0, m).to_owned()))
+    let scaled = Mat::from_fn(v.nrows(), v.ncols(), |r, j| (w[r] / total).sqrt() * v[(r, j)]);
+    let mut gram = Mat::zeros(v.ncols(), v.ncols());
+    matmul(gram.as_mut(), Accum::Replace, scaled.transpose(), scaled.as_ref(), 1.0, Par::Seq);
+    symmetric_eigen(gram.as_ref())
 }
 
-pub(crate) fn hull(rows: &[AgreeingRow], m: usize, scale: f64, sigma_end: f64) -> Option<Hull> {
-    let v = extended(rows, scale);
-    let p = v.ncols();
-    let mut best: Option<Hull> = None;
-    for mult in [1.2, 2.0, 4.0, 8.0] {
-        let n = ((mult * p as f64) as usize).min(rows.len());
-        if n < p { return None; }
-        let e0 = rows[n / 2].eta;
-        let prior: Vec<f64> = rows.iter().map(|r| 1.0 / (r.eta * r.eta + e0 * e0)).collect();
-        let w: Vec<f64> = (0..rows.len()).map(|r| if r < n { prior[r] } else { 0.0 }).collect();
-        let (mut spectrum, mut k) = kernel(&v, &w, m)?;
-        let dist = |k: &Mat<f64>| -> Vec<f64> { let t = &v * k; (0..v.nrows()).map(|r| (0..m).map(|j| t[(r, j)].powi(2)).sum::<f64>()).collect() };
-        let mut t = dist(&k);
-        let mut sorted = t[..n].to_vec(); sorted.sort_by(f64::total_cmp);
-        let mut sigma = sorted[n / 2].sqrt().max(sigma_end);
-        loop {
-            for _ in 0..3 {
-                let w: Vec<f64> = t.iter().zip(&prior).map(|(t, p)| { let g = (sigma * sigma / (sigma * sigma + t)).powi(2); if g < 0.01 { 0.0 } else { g * p } }).collect();
-                if w.iter().filter(|w| **w > 0.0).count() < p { break; }
-                let (s2, k2) = kernel(&v, &w, m)?;
-                spectrum = s2; k = k2;
-                t = dist(&k);
-            }
-            if sigma <= sigma_end { break; }
-            sigma = (sigma * 0.75).max(sigma_end);
-        }
-        let s2 = sigma_end * sigma_end;
-        let score: f64 = t.iter().map(|t| (s2 / (s2 + t)).powi(2)).sum();
-        let inliers = t.iter().filter(|t| **t < s2).count();
-        if best.as_ref().is_none_or(|b| score > b.score) {
-            best = Some(Hull { spectrum, kernel: k, scale, score, inliers });
+/// The affine subspace `{Θ : (Θ, scale) ∈ span(kernel)}` as centre and directions.
+fn affine(kernel: &[Vec<f64>], scale: f64) -> Option<(Vec<f64>, Vec<Vec<f64>>)> {
+    let p = kernel[0].len() - 1;
+    // Rotate the kernel so that one vector carries the whole last coordinate; the others are directions.
+    let last: Vec<f64> = kernel.iter().map(|k| k[p]).collect();
+    let size = norm(&last);
+    if size < 1e-9 {
+        return None;
+    }
+    let carrier: Vec<f64> = (0..p).map(|i| kernel.iter().zip(&last).map(|(k, l)| k[i] * l / size).sum()).collect();
+    let mut directions: Vec<Vec<f64>> = Vec::new();
+    for k in kernel {
+        let along: f64 = k[p] / size;
+        let mut direction: Vec<f64> = (0..p).map(|i| k[i] - along * carrier[i]).collect();
+        orthogonalise(&mut direction, &directions);
+        let length = norm(&direction);
+        if length > 1e-6 && directions.len() + 1 < kernel.len() {
+            direction.iter_mut().for_each(|x| *x /= length);
+            directions.push(direction);
         }
     }
-    best
+    let mut centre: Vec<f64> = carrier.iter().map(|c| c * scale / size).collect();
+    orthogonalise(&mut centre, &directions);
+    Some((centre, directions))
 }
 
-impl Hull {
-    /// vectors spanning {Θ_i}: first p coordinates of the kernel
-    pub fn basis(&self) -> Vec<Vec<f64>> {
-        (0..self.kernel.ncols()).map(|j| (0..self.kernel.nrows() - 1).map(|i| self.kernel[(i, j)]).collect()).collect()
+/// Subtracts from `v` its components along orthonormal vectors (twice, for the last digits).
+pub(crate) fn orthogonalise(v: &mut [f64], against: &[Vec<f64>]) {
+    for _ in 0..2 {
+        for u in against {
+            let along: f64 = u.iter().zip(v.iter()).map(|(a, b)| a * b).sum();
+            v.iter_mut().zip(u).for_each(|(v, u)| *v -= along * u);
+        }
     }
 }
 
-pub(crate) fn plain(rows: &[AgreeingRow], n: usize, s: usize, irls: usize, scale: f64) -> Option<(Vec<f64>, Vec<Vec<f64>>)> {
-    let n = n.min(rows.len());
-    let rows = &rows[..n];
-    let v = extended(rows, scale);
-    let e0 = rows[n / 2].eta;
-    let prior: Vec<f64> = rows.iter().map(|r| 1.0 / (r.eta * r.eta + e0 * e0)).collect();
-    let (mut sp, mut k) = kernel(&v, &prior, s)?;
-    for _ in 0..irls {
-        let t = &v * &k;
-        let t: Vec<f64> = (0..n).map(|r| (0..s).map(|j| t[(r, j)].powi(2)).sum::<f64>()).collect();
-        let mut so = t.clone(); so.sort_by(f64::total_cmp);
-        let med = so[n / 2].max(1e-6);
-        let w: Vec<f64> = t.iter().zip(&prior).map(|(t, p)| p / (1.0 + t / med)).collect();
-        let x = kernel(&v, &w, s)?; sp = x.0; k = x.1;
+/// `‖v‖`.
+pub(crate) fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::TeacherSpec;
+    use crate::linalg::row_major;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// Rows on which all heads of a random layer agree up to `noise`, built by solving for a query token.
+    fn agreeing_rows(thetas: &[Mat<f64>], count: usize, noise: f64, rng: &mut ChaCha8Rng) -> Vec<AgreeingRow> {
+        let d = thetas[0].nrows();
+        let mut normal = || -> f64 { rng.sample(rand_distr::StandardNormal) };
+        (0..count)
+            .map(|_| {
+                let gap: Vec<f64> = (0..d).map(|_| normal()).collect();
+                let mut x_a: Vec<f64> = (0..d).map(|_| normal()).collect();
+                // Make x_a orthogonal to (Θ_i − Θ_1) gap for all i.
+                let image = |t: &Mat<f64>| -> Vec<f64> { (0..d).map(|i| (0..d).map(|j| t[(i, j)] * gap[j]).sum()).collect() };
+                let mut differences: Vec<Vec<f64>> = Vec::new();
+                for theta in &thetas[1..] {
+                    let mut v: Vec<f64> = image(theta).iter().zip(image(&thetas[0])).map(|(a, b)| a - b).collect();
+                    orthogonalise(&mut v, &differences);
+                    let size = norm(&v);
+                    v.iter_mut().for_each(|x| *x /= size);
+                    differences.push(v);
+                }
+                orthogonalise(&mut x_a, &differences);
+                let logit: f64 = x_a.iter().zip(image(&thetas[0])).map(|(a, b)| a * b).sum();
+                let delta = noise * normal();
+                AgreeingRow { eta: noise, delta: noise, log_odds: logit + delta, x_a, gap }
+            })
+            .collect()
     }
-    Some((sp, (0..s).map(|j| (0..k.nrows() - 1).map(|i| k[(i, j)]).collect()).collect()))
+
+    /// Largest sine of the angle between a head and the linear span of the hull.
+    fn worst_sine(hull: &Hull, thetas: &[Mat<f64>]) -> f64 {
+        let mut basis: Vec<Vec<f64>> = Vec::new();
+        for mut v in hull.basis() {
+            orthogonalise(&mut v, &basis);
+            let size = norm(&v);
+            v.iter_mut().for_each(|x| *x /= size);
+            basis.push(v);
+        }
+        let sine = |theta: &Mat<f64>| {
+            let mut v = row_major(theta.as_ref());
+            let size = norm(&v);
+            orthogonalise(&mut v, &basis);
+            norm(&v) / size
+        };
+        thetas.iter().map(sine).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn span_error_vanishes_with_exact_slabs() {
+        for (seed, m) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let layer = TeacherSpec::dense(5, m, 4.0).draw(&mut rng).expect("a valid recipe");
+            let thetas: Vec<_> = layer.heads().iter().map(|h| h.theta.to_dense()).collect();
+            let errors: Vec<f64> = [1e-1, 1e-3, 0.0]
+                .iter()
+                .map(|noise| {
+                    let rows = agreeing_rows(&thetas, 120, *noise, &mut rng);
+                    worst_sine(&Hull::fit(&rows, 120, m).expect("enough rows"), &thetas)
+                })
+                .collect();
+            assert!(errors[0] < 0.3 && errors[1] < 3e-3 && errors[2] < 1e-6, "m = {m}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn minimum_norm_point_has_equal_inner_products() {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let layer = TeacherSpec::dense(5, 3, 4.0).draw(&mut rng).expect("a valid recipe");
+        let thetas: Vec<_> = layer.heads().iter().map(|h| h.theta.to_dense()).collect();
+        let hull = Hull::fit(&agreeing_rows(&thetas, 150, 0.0, &mut rng), 150, 3).expect("enough rows");
+        let square = norm(&hull.centre).powi(2);
+        for theta in &thetas {
+            let inner: f64 = row_major(theta.as_ref()).iter().zip(&hull.centre).map(|(a, b)| a * b).sum();
+            assert!((inner / square - 1.0).abs() < 1e-6, "⟨Θ_i, Θ̄⟩ = ‖Θ̄‖²: {inner} against {square}");
+        }
+    }
+
+    #[test]
+    fn the_spectrum_counts_the_heads() {
+        for m in 1..=4 {
+            let mut rng = ChaCha8Rng::seed_from_u64(10 + m as u64);
+            let layer = TeacherSpec::dense(5, m, 4.0).draw(&mut rng).expect("a valid recipe");
+            let thetas: Vec<_> = layer.heads().iter().map(|h| h.theta.to_dense()).collect();
+            let rows = agreeing_rows(&thetas, 200, 1e-3, &mut rng);
+            assert_eq!(Hull::fit(&rows, 200, m).expect("enough rows").suggested_heads(6), m);
+        }
+    }
 }

@@ -29,9 +29,6 @@ impl Bytes {
         if !about.is_file() {
             return bad("is not a regular file", "give a file on disk, which can be mapped into memory");
         }
-        if about.len() == 0 {
-            return bad("is empty", "check that it was written to the end");
-        }
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         // Mapping is unsafe since another process could change the file under us. Every value read from the map is
         // checked when it is used and no reference to it outlives it: a change gives other numbers, or at worst, if

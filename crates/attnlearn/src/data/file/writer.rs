@@ -43,6 +43,8 @@ pub struct ExampleWriter {
     columns: Columns,
     n: u64,
     written: u64,
+    /// The disk refused part of a block. What was written of it cannot be taken back, so the file is lost.
+    torn: bool,
 }
 
 impl FileFormat {
@@ -88,12 +90,13 @@ impl ExampleWriter {
             FileFormat::Safetensors => Box::new(SafetensorsSink::create(&file, &tensors)?),
             FileFormat::Npz => Box::new(NpzSink::create(&file, &tensors)?),
         };
-        Ok(Self { file, sink, shape, columns, n, written: 0 })
+        Ok(Self { file, sink, shape, columns, n, written: 0, torn: false })
     }
 
     /// Appends the examples of a block.
     pub fn append<T: Real>(&mut self, block: &Block<T>) -> Result<()> {
         let place = || self.file.path().display().to_string();
+        self.check_whole()?;
         if block.shape() != self.shape {
             let problem = format!("a block of {:?} was to be added to examples of {:?}", block.shape(), self.shape);
             return Err(Error::input(place(), problem, "write examples of one shape to a file"));
@@ -102,7 +105,9 @@ impl ExampleWriter {
             let problem = format!("{} examples were to follow the first {} of {}", block.len(), self.written, self.n);
             return Err(Error::input(place(), problem, "write as many as announced"));
         }
-        for (tensor, (name, dtype, width)) in self.columns.present(self.shape).enumerate() {
+        // Nothing is written unless all of it can be: the tensors keep in step.
+        let mut encoded = Vec::new();
+        for (name, dtype, width) in self.columns.present(self.shape) {
             let per = self.shape.k * width;
             let mut values = vec![T::ZERO; block.len() * per];
             if name == "x" {
@@ -114,20 +119,23 @@ impl ExampleWriter {
             dtype.encode(&values, &mut bytes).map_err(|value| {
                 let example = self.written + (bytes.len() / dtype.size() / per) as u64;
                 let problem = format!("{} ({})", offence(value), dtype.name());
-                Error::input(
-                    format!("{}, {name}, example {example}", place()),
-                    problem,
-                    "choose a wider number format or mend it",
-                )
+                let place = format!("{}, {name}, example {example}", place());
+                Error::input(place, problem, "choose a wider number format or mend it")
             })?;
-            self.sink.write(tensor, &bytes).map_err(|e| Error::io(self.file.path(), e))?;
+            encoded.push(bytes);
         }
+        self.torn = true;
+        for (tensor, bytes) in encoded.iter().enumerate() {
+            self.sink.write(tensor, bytes).map_err(|e| Error::io(self.file.path(), e))?;
+        }
+        self.torn = false;
         self.written += block.len() as u64;
         Ok(())
     }
 
     /// Completes the file and moves it to its place. Fails, and leaves no file, if examples are missing.
     pub fn finish(self) -> Result<()> {
+        self.check_whole()?;
         let path = self.file.path();
         if self.written != self.n {
             let problem = format!("{} examples of {} were written", self.written, self.n);
@@ -135,5 +143,13 @@ impl ExampleWriter {
         }
         self.sink.finish().map_err(|e| Error::io(path, e))?;
         self.file.commit()
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if !self.torn {
+            return Ok(());
+        }
+        let place = self.file.path().display().to_string();
+        Err(Error::input(place, "an earlier block could not be written whole", "begin the file again"))
     }
 }

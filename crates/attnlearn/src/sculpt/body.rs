@@ -1,0 +1,171 @@
+//! Phases 2 and 4: sculpting the convex body
+//!
+//! ```text
+//! K = { Θ : |⟨Θ, v_r⟩ − ℓ_r| ≤ ξ_r for every accepted row r,  |Θ_ef| ≤ R }
+//! ```
+//!
+//! Every slab holds all heads at once, so K contains their affine hull within R; directions outside it are cut off as rows come in.
+//! The rows are the best ones seen so far, each constraint kept once.
+
+use super::agreement::{AgreeingRow, PairTest};
+use super::{Quantiles, Watch};
+use crate::convex::Body;
+use crate::data::{Block, ExampleSource, scan};
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Blocks between two looks at the worst row kept (and at the user's wish to stop).
+const STRIDE: u64 = 1024;
+
+/// Half-width of a slab, in units of the disagreement that the row showed.
+const SLACK: f64 = 3.0;
+
+/// The best rows seen so far.
+pub(crate) struct Quarry {
+    test: PairTest,
+    rows: HashMap<u64, AgreeingRow>,
+    /// Rows kept.
+    capacity: usize,
+    /// Largest `δ` admitted whatever the rank.
+    delta: f64,
+    /// Largest `‖v‖` that occurs often.
+    reach: f64,
+    /// (Example, query) rows looked at.
+    pub seen: u64,
+    /// Constraints accepted, repeats included.
+    pub accepted: u64,
+}
+
+impl Quarry {
+    /// Keeps the best `capacity` constraints that pass the test. `power` is `E‖x‖²`, the scale of the tokens.
+    pub fn new(test: PairTest, capacity: usize, power: f64) -> Self {
+        let delta = test.delta;
+        Self { test, rows: HashMap::new(), capacity, delta, reach: 2.5 * power, seen: 0, accepted: 0 }
+    }
+
+    /// Looks through more examples.
+    pub fn dig(&mut self, source: &dyn ExampleSource, blocks: Range<u64>, watch: &dyn Watch) -> Result<()> {
+        let k = source.shape().k as u64;
+        let mut first = blocks.start;
+        while first < blocks.end {
+            if watch.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let last = blocks.end.min(first + STRIDE);
+            let test = &self.test;
+            let (rows, seen, accepted) = (&mut self.rows, &mut self.seen, &mut self.accepted);
+            let look = |block: &Block<f32>| (block.len() as u64 * k, test.rows(block));
+            scan(source, first..last, look, |(count, found)| {
+                *seen += count;
+                *accepted += found.len() as u64;
+                for row in found {
+                    keep_better(rows, row);
+                }
+            })?;
+            self.trim();
+            first = last;
+            let size = Block::<f32>::CAPACITY as u64;
+            watch.advance((first - blocks.start) * size, (blocks.end - blocks.start) * size);
+        }
+        Ok(())
+    }
+
+    /// Drops all but the best rows and raises the bar accordingly.
+    fn trim(&mut self) {
+        if self.rows.len() <= self.capacity {
+            return;
+        }
+        let mut etas: Vec<f64> = self.rows.values().map(|r| r.eta).collect();
+        let cut = *etas.select_nth_unstable_by(self.capacity, f64::total_cmp).1;
+        self.rows.retain(|_, row| row.eta <= cut);
+        self.test.eta = cut;
+        if !self.test.is_separated() {
+            self.test.delta = (cut * self.reach).min(self.delta);
+        }
+    }
+
+    /// The rows kept, best first.
+    pub fn best(&self) -> Vec<AgreeingRow> {
+        let mut rows: Vec<(u64, &AgreeingRow)> = self.rows.iter().map(|(k, r)| (*k, r)).collect();
+        // The key decides between equals, so that the order does not depend on the map.
+        rows.sort_by(|(k, a), (l, b)| a.eta.total_cmp(&b.eta).then(k.cmp(l)));
+        rows.into_iter().map(|(_, row)| row.clone()).collect()
+    }
+}
+
+fn keep_better(rows: &mut HashMap<u64, AgreeingRow>, row: AgreeingRow) {
+    rows.entry(row.key()).and_modify(|old| if row.eta < old.eta { *old = row.clone() }).or_insert(row);
+}
+
+/// The body of these rows. `floor` is the least half-width, in logits: what an inexact `Ŝ` may cost.
+pub(crate) fn carve(rows: &[AgreeingRow], radius: f64, floor: f64) -> Result<Body> {
+    let p = rows.first().map_or(0, |r| r.x_a.len() * r.gap.len());
+    let mut body = Body::new(p, radius)?;
+    body.reserve(rows.len());
+    for row in rows {
+        let size = row.norm();
+        let v: Vec<f64> = row.direction().iter().map(|x| x * size).collect();
+        body.push_slab(&v, row.log_odds, (SLACK * row.delta).max(floor))?;
+    }
+    Ok(body)
+}
+
+/// Quantiles of the relative half-widths of the rows.
+pub(crate) fn quality(rows: &[AgreeingRow]) -> Quantiles {
+    Quantiles::of(rows.iter().map(|r| r.eta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Unwatched;
+    use super::super::span::{Hull, norm, orthogonalise};
+    use super::*;
+    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::layer::AttentionLayer;
+    use crate::linalg::{Mat, row_major};
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    fn teacher(d: usize, m: usize, size: f64, seed: u64) -> AttentionLayer {
+        TeacherSpec::dense(d, m, size).draw(&mut ChaCha8Rng::seed_from_u64(seed)).expect("a valid recipe")
+    }
+
+    fn true_sum(layer: &AttentionLayer) -> Mat<f64> {
+        let mut s = Mat::zeros(layer.d(), layer.d_out());
+        layer.heads().iter().for_each(|h| s += &h.w);
+        s
+    }
+
+    /// `⟨Θ_i, v⟩` of every head.
+    fn logits(layer: &AttentionLayer, row: &AgreeingRow) -> Vec<f64> {
+        let v = row.direction();
+        let size = row.norm();
+        let inner = |t: Vec<f64>| t.iter().zip(&v).map(|(a, b)| a * b * size).sum::<f64>();
+        layer.heads().iter().map(|h| inner(row_major(h.theta.to_dense().as_ref()))).collect()
+    }
+
+    fn dig(test: PairTest, layer: &AttentionLayer, k: usize, blocks: u64, capacity: usize) -> Vec<AgreeingRow> {
+        let source = TeacherStream::new(layer, k, InputDistribution::Boolean, 77, None);
+        let mut quarry = Quarry::new(test, capacity, layer.d() as f64);
+        quarry.dig(&source, 0..blocks, &Unwatched).expect("a stream never fails");
+        quarry.best()
+    }
+
+    #[test]
+    fn separated_rows_hold_the_teacher() {
+        for (d, k, m, size) in [(6, 3, 2, 6.0), (8, 3, 3, 8.0), (8, 4, 2, 4.0)] {
+            let layer = teacher(d, m, size, 1);
+            let ws: Vec<Mat<f64>> = layer.heads().iter().map(|h| h.w.clone()).collect();
+            let rows = dig(PairTest::separated(&ws, 1.0), &layer, k, 128, 400);
+            for r in rows.iter().take(30) { println!("{:.3} {:.3} {:.2} {:.2?}", r.eta, r.delta, r.log_odds, logits(&layer, r)); }
+            println!("{} rows", rows.len());
+            for dim in [m, 2*m, 3*m, 4*m] { for n in [d*d, d*d*5/4, 2*d*d, 4*d*d] { if let Some(h) = Hull::fit(&rows, n, dim) {
+                let mut basis: Vec<Vec<f64>> = Vec::new();
+                for mut v in h.basis() { orthogonalise(&mut v, &basis); let s = norm(&v); v.iter_mut().for_each(|x| *x /= s); basis.push(v); }
+                let s: Vec<f64> = layer.heads().iter().map(|hd| { let mut v = row_major(hd.theta.to_dense().as_ref()); let z = norm(&v); orthogonalise(&mut v, &basis); norm(&v)/z }).collect();
+                println!("dim {dim} n {n} {:.3?}", s);
+            }}}
+        }
+    }
+}
