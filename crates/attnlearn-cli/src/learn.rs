@@ -7,7 +7,7 @@ use crate::report::{self, LearnReport};
 use crate::session::Session;
 use crate::{interrupt, output, values};
 use attnlearn::Result;
-use attnlearn::data::{ExampleFile, ExampleSource};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, scan};
 use attnlearn::sculpt::{self, Heads, Outcome, Settings, ValidSettings};
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -118,6 +118,7 @@ impl Plan {
             shape.d,
             shape.d_out
         ));
+        self.read_through(session)?;
         console.gap();
         report::phase_header(console);
         let learned = {
@@ -167,5 +168,13 @@ impl Plan {
         }
         session.insist(&learned.outcome.to_string());
         Ok(Ending::NotRecovered)
+    }
+
+    /// Reads all examples once, so that one that is not finite is named even if the learner would not have come across it.
+    fn read_through(&self, session: &Session) -> Result<()> {
+        let n = self.examples.len().unwrap_or(0).min(self.settings.most_examples);
+        let bar = session.bar(n, "examples checked");
+        let source = Watched::new(&self.examples, &bar).at_most(n);
+        scan::<f32, _>(&source, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())
     }
 }

@@ -70,13 +70,15 @@ pub fn stage_errors(stage: &Stage) -> StageErrors {
 pub fn say_outcome(console: &Console, learned: &Learned, seconds: f64) {
     let text = learned.outcome.to_string();
     let text = if learned.outcome == Outcome::Recovered { console.good(&text) } else { console.bad(&text) };
-    let heads = learned.layer().map_or(String::new(), |layer| format!(", {}", plural(layer.heads().len(), "head")));
     console.gap();
-    console.say(format!("outcome        {text}{heads} ({} examples, {})", grouped(learned.examples), duration(seconds)));
-    let nmse = |stage: &Option<Stage>| error(stage.as_ref().map(|s| s.nmse));
+    console.say(format!("outcome        {text} ({} examples, {})", grouped(learned.examples), duration(seconds)));
+    let errors = |stage: &Option<Stage>| match stage {
+        Some(stage) => format!("held-out NMSE {}, {}", error(stage.nmse), plural(stage.layer.heads().len(), "head")),
+        None => "–".into(),
+    };
     if learned.layer().is_some() {
-        console.say(format!("before polish  held-out NMSE {}", nmse(&learned.before_polish)));
-        console.say(format!("after polish   held-out NMSE {}", nmse(&learned.after_polish)));
+        console.say(format!("before polish  {}", errors(&learned.before_polish)));
+        console.say(format!("after polish   {}", errors(&learned.after_polish)));
     }
 }
 

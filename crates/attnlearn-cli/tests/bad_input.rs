@@ -141,6 +141,28 @@ fn numbers_that_are_not_finite_are_named_with_their_example() {
 }
 
 #[test]
+fn a_bad_number_is_found_wherever_it_is() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.safetensors --examples 1e5 --d 3 --d-out 3 --k 2 --heads 1");
+    let good = bench.read("e.safetensors");
+    for example in [0, 50_000, 75_000, 99_999] {
+        // y comes first, in the wider format or not: look for it from the end of the header.
+        let header = 8 + u64::from_le_bytes(good[..8].try_into().expect("eight bytes")) as usize;
+        let layout: serde_json::Value = serde_json::from_slice(&good[8..header]).expect("JSON");
+        let start = header + layout["y"]["data_offsets"][0].as_u64().expect("an offset") as usize + example * 2 * 3 * 8;
+        let mut bad = good.clone();
+        bad[start..start + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+        bench.write("bad.safetensors", &bad);
+        bench.refused(
+            "learn bad.safetensors --heads 1 -o l.safetensors",
+            &["bad.safetensors, y", &format!("example {example}"), "NaN"],
+        );
+    }
+    // Examples that are not asked for are not looked at.
+    bench.good("learn bad.safetensors --heads 1 -o l.safetensors --most-examples 9e4");
+}
+
+#[test]
 fn outputs_that_do_not_vary() {
     let bench = Workbench::new();
     bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out teacher.safetensors");
