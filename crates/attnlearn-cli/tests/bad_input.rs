@@ -146,7 +146,7 @@ fn a_bad_number_is_found_wherever_it_is() {
     bench.good("generate -o e.safetensors --examples 1e5 --d 3 --d-out 3 --k 2 --heads 1");
     let good = bench.read("e.safetensors");
     for example in [0, 50_000, 75_000, 99_999] {
-        // y comes first, in the wider format or not: look for it from the end of the header.
+        // The header says where y begins.
         let header = 8 + u64::from_le_bytes(good[..8].try_into().expect("eight bytes")) as usize;
         let layout: serde_json::Value = serde_json::from_slice(&good[8..header]).expect("JSON");
         let start = header + layout["y"]["data_offsets"][0].as_u64().expect("an offset") as usize + example * 2 * 3 * 8;
