@@ -304,6 +304,23 @@ fn dots_tile<T: Real, S: Simd, const B: usize>(
     }
 }
 
+/// `‖x − y‖²`, lane by lane, of two vectors `[d][LANES]`: one vector of sums for each `S`-vector that makes up a panel entry.
+#[inline(always)]
+pub fn square_distance<S: Simd>(simd: S, x: &[f32], y: &[f32], out: &mut [f32]) {
+    let chunks = chunks::<f32, S>();
+    let (x, y, out) = (f32::vectors::<S>(x), f32::vectors::<S>(y), f32::vectors_mut::<S>(out));
+    for chunk in 0..chunks {
+        let mut sum = simd.splat_f32s(0.0);
+        let mut e = chunk;
+        while e < x.len() {
+            let gap = simd.sub_f32s(x[e], y[e]);
+            sum = simd.mul_add_f32s(gap, gap, sum);
+            e += chunks;
+        }
+        out[chunk] = sum;
+    }
+}
+
 /// `out += Σ_b p[b] x[b]`, lane by lane; `p` is `[tokens][LANES]`, `x` is `[tokens][d][LANES]`, `out` is `[d][LANES]`.
 #[inline(always)]
 pub fn mix<T: Real, S: Simd>(simd: S, p: &[T], x: &[T], out: &mut [T]) {

@@ -25,7 +25,7 @@
 //! being kept out by the residual. Then `δ = max_i |log(p_ib/p_ic) − mean|` is the disagreement itself rather than a bound on it.
 
 use crate::data::Block;
-use crate::linalg::lanes::{LANES, apply_matrix, vectorised};
+use crate::linalg::lanes::{LANES, apply_matrix, square_distance, vectorised};
 use crate::linalg::{Mat, frobenius, row_major, solve_spd};
 use pulp::{Simd, WithSimd};
 
@@ -112,7 +112,7 @@ impl PairTest {
     /// All rows of the block that pass.
     pub fn rows(&self, block: &Block<f32>) -> Vec<AgreeingRow> {
         let mut found = Vec::new();
-        for candidate in vectorised(Screen { block, s_t: &self.s_t, delta: self.delta as f32 * 1.05 }) {
+        for candidate in vectorised(Screen { block, test: self }) {
             if candidate.example < block.len() {
                 let row = self.row(block, &candidate);
                 for b in 0..row.x.len() {
@@ -231,11 +231,12 @@ struct Candidate {
 }
 
 /// The pair test on all rows and pairs of a block, in single precision, from squared distances alone:
-/// with `r_b = ‖Y_a − z_b‖²` and `D = ‖z_b − z_c‖²`, `q = (r_c − r_b + D)/2D` and `‖ρ‖² = r_c − q² D`.
+/// with `r_b = ‖Y_a − z_b‖²` and `D_bc = ‖z_b − z_c‖²`, `q = (r_c − r_b + D_bc)/2D_bc`, `‖ρ‖² = r_c − q² D_bc`, and a third token has
+/// `s_t = (D_tc − D_tb + D_bc)/2D_bc`, `r_t² = D_tc − s_t² D_bc`. The factor of `‖ρ‖` that third tokens decide, and `‖x_b − x_c‖`,
+/// do not depend on the query: they are found once a sequence.
 struct Screen<'a> {
     block: &'a Block<f32>,
-    s_t: &'a [f32],
-    delta: f32,
+    test: &'a PairTest,
 }
 
 impl WithSimd for Screen<'_> {
@@ -244,61 +245,90 @@ impl WithSimd for Screen<'_> {
     fn with_simd<S: Simd>(self, simd: S) -> Vec<Candidate> {
         let shape = self.block.shape();
         let (k, d, d_out) = (shape.k, shape.d, shape.d_out);
-        let chunks = LANES / S::F32_LANES;
-        let zero = simd.splat_f32s(0.0);
-        let (one, tau) = (simd.splat_f32s(1.0), simd.splat_f32s(self.delta * self.delta));
-        let half = simd.splat_f32s(0.5);
+        let width = S::F32_LANES;
+        let splat = |v: f64| simd.splat_f32s(v as f32);
+        let (zero, one, half) = (splat(0.0), splat(1.0), splat(0.5));
+        // Five per cent of room for rounding; the exact test decides.
+        let delta_square = splat((1.05 * self.test.delta).powi(2));
+        let eta_square = splat((1.05 * self.test.eta).powi(2).min(1e30));
+        let least_spread = splat(LEAST_WEIGHT * (1.0 - LEAST_WEIGHT));
+        let thirds = !self.test.is_separated();
         let mut z = vec![0.0f32; k * d_out * LANES];
-        let mut r = vec![zero; k];
-        let mut distances = vec![zero; k * k * chunks];
+        let mut z_distance = vec![0.0f32; k * k * LANES];
+        let mut x_distance = vec![0.0f32; k * k * LANES];
+        let mut weakest = vec![0.0f32; k * k * LANES];
+        let mut r = vec![0.0f32; k * LANES];
+        let origin = vec![0.0f32; d * LANES];
+        let mut x_square = [0.0f32; LANES];
         let mut found = Vec::new();
         for (panel, (x, y)) in self.block.panels().enumerate() {
-            apply_matrix(simd, self.s_t, d_out, d, None, k, x, &mut z);
-            let (y, z) = (S::as_simd_f32s(y).0, S::as_simd_f32s(&z).0);
-            let square_distance = |y: &[S::f32s], z: &[S::f32s], chunk: usize| {
-                let mut sum = zero;
-                let mut o = chunk;
-                while o < d_out * chunks {
-                    let gap = simd.sub_f32s(y[o], z[o]);
-                    sum = simd.mul_add_f32s(gap, gap, sum);
-                    o += chunks;
+            apply_matrix(simd, &self.test.s_t, d_out, d, None, k, x, &mut z);
+            let token = |t: usize, size: usize| t * size * LANES..(t + 1) * size * LANES;
+            for b in 0..k {
+                for c in 0..b {
+                    for (from, to) in [(b, c), (c, b)] {
+                        let at = (from * k + to) * LANES;
+                        let (i, j) = (token(b, d), token(c, d));
+                        square_distance(simd, &x[i], &x[j], &mut x_distance[at..at + LANES]);
+                        let (i, j) = (token(b, d_out), token(c, d_out));
+                        square_distance(simd, &z[i], &z[j], &mut z_distance[at..at + LANES]);
+                    }
                 }
-                sum
+            }
+            let lanes = |buffer: &[f32], i: usize, j: usize, chunk: usize| {
+                S::as_simd_f32s(&buffer[(i * k + j) * LANES..(i * k + j + 1) * LANES]).0[chunk]
             };
-            let row = d_out * chunks;
-            for chunk in 0..chunks {
-                for b in 0..k {
-                    for c in 0..b {
-                        distances[(b * k + c) * chunks + chunk] =
-                            square_distance(&z[b * row..(b + 1) * row], &z[c * row..(c + 1) * row], chunk);
+            for b in 0..k {
+                for c in 0..b {
+                    for chunk in 0..LANES / width {
+                        let dist = lanes(&z_distance, b, c, chunk);
+                        let mut factor = simd.div_f32s(one, dist);
+                        for t in (0..k).filter(|&t| thirds && t != b && t != c) {
+                            let (to_b, to_c) = (lanes(&z_distance, t, b, chunk), lanes(&z_distance, t, c, chunk));
+                            let along = simd.mul_f32s(half, simd.add_f32s(simd.sub_f32s(to_c, to_b), dist));
+                            let s = simd.div_f32s(along, dist);
+                            let r2 = simd.sub_f32s(to_c, simd.mul_f32s(s, along));
+                            let reach = simd.add_f32s(one, simd.max_f32s(s, simd.sub_f32s(zero, s)));
+                            let this = simd.div_f32s(simd.mul_f32s(reach, reach), r2);
+                            // A copy of b or c (r = 0 up to rounding) is no third token.
+                            let apart = simd.less_than_f32s(simd.mul_f32s(splat(1e-4), dist), r2);
+                            factor = simd.select_f32s(apart, simd.max_f32s(factor, this), factor);
+                        }
+                        let at = (b * k + c) * LANES;
+                        S::as_mut_simd_f32s(&mut weakest[at..at + LANES]).0[chunk] = factor;
                     }
                 }
             }
             for a in 0..k {
-                for chunk in 0..chunks {
-                    for b in 0..k {
-                        r[b] = square_distance(&y[a * row..(a + 1) * row], &z[b * row..(b + 1) * row], chunk);
-                    }
-                    // Negative where some pair passes: ‖ρ‖² − δ² D (q(1−q))².
+                square_distance(simd, &x[token(a, d)], &origin, &mut x_square);
+                for b in 0..k {
+                    let out = &mut r[b * LANES..(b + 1) * LANES];
+                    square_distance(simd, &y[token(a, d_out)], &z[token(b, d_out)], out);
+                }
+                for chunk in 0..LANES / width {
+                    let eta = simd.mul_f32s(eta_square, S::as_simd_f32s(&x_square).0[chunk]);
+                    // Negative where some pair passes: (‖ρ‖² − slack) weakest² − min(δ, η‖v‖)² (q(1−q))².
                     let mut best = one;
                     for b in 0..k {
                         for c in 0..b {
-                            let dist = distances[(b * k + c) * chunks + chunk];
-                            let along = simd.mul_f32s(half, simd.add_f32s(simd.sub_f32s(r[c], r[b]), dist));
+                            let dist = lanes(&z_distance, b, c, chunk);
+                            let (r_b, r_c) = (lanes(&r, 0, b, chunk), lanes(&r, 0, c, chunk));
+                            let along = simd.mul_f32s(half, simd.add_f32s(simd.sub_f32s(r_c, r_b), dist));
                             let q = simd.div_f32s(along, dist);
-                            let rho = simd.sub_f32s(r[c], simd.mul_f32s(q, along));
+                            let rho = simd.sub_f32s(r_c, simd.mul_f32s(q, along));
                             let spread = simd.mul_f32s(q, simd.sub_f32s(one, q));
-                            let room = simd.mul_f32s(simd.mul_f32s(tau, dist), simd.mul_f32s(spread, spread));
-                            // The distances carry rounding errors of about 10⁻⁶ r.
-                            let slack = simd.mul_f32s(simd.splat_f32s(2e-6), simd.add_f32s(r[c], dist));
-                            let excess = simd.sub_f32s(simd.sub_f32s(rho, room), slack);
-                            let passes = simd.less_than_f32s(simd.splat_f32s((LEAST_WEIGHT * (1.0 - LEAST_WEIGHT)) as f32), spread);
+                            let narrow = simd.mul_f32s(eta, lanes(&x_distance, b, c, chunk));
+                            let limit = simd.mul_f32s(simd.min_f32s(delta_square, narrow), simd.mul_f32s(spread, spread));
+                            // The distances carry rounding errors of about 10⁻⁶.
+                            let slack = simd.mul_f32s(splat(2e-6), simd.add_f32s(r_c, dist));
+                            let size = simd.mul_f32s(simd.sub_f32s(rho, slack), lanes(&weakest, b, c, chunk));
+                            let excess = simd.sub_f32s(size, limit);
+                            let passes = simd.less_than_f32s(least_spread, spread);
                             best = simd.min_f32s(best, simd.select_f32s(passes, excess, one));
                         }
                     }
                     if simd.reduce_min_f32s(best) < 0.0 {
                         let mut lanes = [0.0f32; LANES];
-                        let width = S::F32_LANES;
                         simd.partial_store_f32s(&mut lanes[..width], best);
                         for (l, v) in lanes[..width].iter().enumerate() {
                             if *v < 0.0 {

@@ -27,10 +27,6 @@ pub(crate) struct Quarry {
     rows: HashMap<u64, AgreeingRow>,
     /// Rows kept.
     capacity: usize,
-    /// Largest `δ` admitted whatever the rank.
-    delta: f64,
-    /// Largest `‖v‖` that occurs often.
-    reach: f64,
     /// (Example, query) rows looked at.
     pub seen: u64,
     /// Constraints accepted, repeats included.
@@ -38,10 +34,9 @@ pub(crate) struct Quarry {
 }
 
 impl Quarry {
-    /// Keeps the best `capacity` constraints that pass the test. `power` is `E‖x‖²`, the scale of the tokens.
-    pub fn new(test: PairTest, capacity: usize, power: f64) -> Self {
-        let delta = test.delta;
-        Self { test, rows: HashMap::new(), capacity, delta, reach: 2.5 * power, seen: 0, accepted: 0 }
+    /// Keeps the best `capacity` constraints that pass the test.
+    pub fn new(test: PairTest, capacity: usize) -> Self {
+        Self { test, rows: HashMap::new(), capacity, seen: 0, accepted: 0 }
     }
 
     /// Looks through more examples.
@@ -79,9 +74,9 @@ impl Quarry {
         let mut etas: Vec<f64> = self.rows.values().map(|r| r.eta).collect();
         let cut = *etas.select_nth_unstable_by(self.capacity, f64::total_cmp).1;
         self.rows.retain(|_, row| row.eta <= cut);
-        self.test.eta = cut;
+        // With separated projections the screen does not measure disagreement itself: it stays as it is.
         if !self.test.is_separated() {
-            self.test.delta = (cut * self.reach).min(self.delta);
+            self.test.eta = cut;
         }
     }
 
@@ -95,7 +90,13 @@ impl Quarry {
 }
 
 fn keep_better(rows: &mut HashMap<u64, AgreeingRow>, row: AgreeingRow) {
-    rows.entry(row.key()).and_modify(|old| if row.eta < old.eta { *old = row.clone() }).or_insert(row);
+    rows.entry(row.key())
+        .and_modify(|old| {
+            if row.eta < old.eta {
+                *old = row.clone()
+            }
+        })
+        .or_insert(row);
 }
 
 /// The body of these rows. `floor` is the least half-width, in logits: what an inexact `Ŝ` may cost.
@@ -147,7 +148,7 @@ mod tests {
 
     fn dig(test: PairTest, layer: &AttentionLayer, k: usize, blocks: u64, capacity: usize) -> Vec<AgreeingRow> {
         let source = TeacherStream::new(layer, k, InputDistribution::Boolean, 77, None);
-        let mut quarry = Quarry::new(test, capacity, layer.d() as f64);
+        let mut quarry = Quarry::new(test, capacity);
         quarry.dig(&source, 0..blocks, &Unwatched).expect("a stream never fails");
         quarry.best()
     }
@@ -158,14 +159,34 @@ mod tests {
             let layer = teacher(d, m, size, 1);
             let ws: Vec<Mat<f64>> = layer.heads().iter().map(|h| h.w.clone()).collect();
             let rows = dig(PairTest::separated(&ws, 1.0), &layer, k, 128, 400);
-            for r in rows.iter().take(30) { println!("{:.3} {:.3} {:.2} {:.2?}", r.eta, r.delta, r.log_odds, logits(&layer, r)); }
+            for r in rows.iter().take(30) {
+                println!("{:.3} {:.3} {:.2} {:.2?}", r.eta, r.delta, r.log_odds, logits(&layer, r));
+            }
             println!("{} rows", rows.len());
-            for dim in [m, 2*m, 3*m, 4*m] { for n in [d*d, d*d*5/4, 2*d*d, 4*d*d] { if let Some(h) = Hull::fit(&rows, n, dim) {
-                let mut basis: Vec<Vec<f64>> = Vec::new();
-                for mut v in h.basis() { orthogonalise(&mut v, &basis); let s = norm(&v); v.iter_mut().for_each(|x| *x /= s); basis.push(v); }
-                let s: Vec<f64> = layer.heads().iter().map(|hd| { let mut v = row_major(hd.theta.to_dense().as_ref()); let z = norm(&v); orthogonalise(&mut v, &basis); norm(&v)/z }).collect();
-                println!("dim {dim} n {n} {:.3?}", s);
-            }}}
+            for dim in [m, 2 * m, 3 * m, 4 * m] {
+                for n in [d * d, d * d * 5 / 4, 2 * d * d, 4 * d * d] {
+                    if let Some(h) = Hull::fit(&rows, n, dim) {
+                        let mut basis: Vec<Vec<f64>> = Vec::new();
+                        for mut v in h.basis() {
+                            orthogonalise(&mut v, &basis);
+                            let s = norm(&v);
+                            v.iter_mut().for_each(|x| *x /= s);
+                            basis.push(v);
+                        }
+                        let s: Vec<f64> = layer
+                            .heads()
+                            .iter()
+                            .map(|hd| {
+                                let mut v = row_major(hd.theta.to_dense().as_ref());
+                                let z = norm(&v);
+                                orthogonalise(&mut v, &basis);
+                                norm(&v) / z
+                            })
+                            .collect();
+                        println!("dim {dim} n {n} {:.3?}", s);
+                    }
+                }
+            }
         }
     }
 }

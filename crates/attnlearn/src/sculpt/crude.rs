@@ -9,10 +9,10 @@
 //!
 //! (`Σ⁻¹` makes the statistic indifferent to a linear change of the tokens.)
 
+use crate::Result;
 use crate::data::{Block, ExampleSource, scan};
 use crate::linalg::lanes::LANES;
 use crate::linalg::{Mat, solve_spd};
-use crate::Result;
 use std::ops::Range;
 
 /// Sums over examples from which phase 1 and the scale of the problem are read.
@@ -42,14 +42,7 @@ impl Moments {
     }
 
     fn zero(d: usize, d_out: usize) -> Self {
-        Self {
-            examples: 0,
-            rows: 0,
-            tokens: Mat::zeros(d, d),
-            cross: Mat::zeros(d, d_out),
-            y: vec![0.0; d_out],
-            y_square: 0.0,
-        }
+        Self { examples: 0, rows: 0, tokens: Mat::zeros(d, d), cross: Mat::zeros(d, d_out), y: vec![0.0; d_out], y_square: 0.0 }
     }
 
     fn add(&mut self, other: &Self) {

@@ -80,8 +80,6 @@ pub(super) struct Run<'a> {
     split: Split,
     records: Vec<Record>,
     started: Instant,
-    /// `E‖x‖²`.
-    power: f64,
     /// Blocks of the training range read so far.
     read: u64,
     /// Smallest over largest singular value of `Ŝ`.
@@ -98,7 +96,6 @@ impl<'a> Run<'a> {
             split: Split::of(source, settings),
             records: Vec::new(),
             started: Instant::now(),
-            power: 0.0,
             read: 0,
             conditioning: 0.0,
             validation: None,
@@ -143,8 +140,6 @@ impl<'a> Run<'a> {
                 "give outputs of a layer that does something",
             ));
         }
-        let d = self.settings.shape().d;
-        self.power = (0..d).map(|e| moments.tokens[(e, e)]).sum::<f64>() / moments.rows as f64;
         let s = moments.crude_sum(self.settings.shape().k);
         record.rows_seen = moments.rows;
         record.note = format!("‖Ŝ‖ = {:.3} from {} examples", frobenius(s.as_ref()), moments.examples);
@@ -155,7 +150,7 @@ impl<'a> Run<'a> {
     pub fn sculpt(&mut self, crude: &Mat<f64>) -> Result<Vec<AgreeingRow>> {
         let mut record = self.begin(Phase::Sculpt)?;
         let range = self.train(EARLY / 8);
-        let mut quarry = Quarry::new(PairTest::new(crude, WIDEST, f64::INFINITY), 2 * self.dimensions(), self.power);
+        let mut quarry = Quarry::new(PairTest::new(crude, WIDEST, f64::INFINITY), 2 * self.dimensions());
         quarry.dig(self.source, range, self.watch)?;
         let rows = quarry.best();
         record.rows_seen = quarry.seen;
@@ -178,7 +173,8 @@ impl<'a> Run<'a> {
         let (mut sum, mut rounds) = sharpen(self.source, range.clone(), crude.clone(), self.watch)?;
         let mut agreement = None;
         if let Some(start) = by_proxy {
-            let (other, other_rounds) = sharpen(self.source, range, start, self.watch)?;
+            let fewer = range.start..range.end.min(range.start + EARLY / 4);
+            let (other, other_rounds) = sharpen(self.source, fewer, start, self.watch)?;
             agreement = Some(frobenius((&other - &sum).as_ref()) / frobenius(sum.as_ref()));
             let sharpness = |rounds: &[super::Round]| rounds.last().map_or(f64::INFINITY, |r| r.residual);
             if sharpness(&other_rounds) < sharpness(&rounds) {
@@ -224,8 +220,7 @@ impl<'a> Run<'a> {
     }
 
     pub fn agreement_rounds(&mut self, sum: &Mat<f64>) -> Result<Answer> {
-        let mut quarry =
-            Quarry::new(PairTest::new(sum, WIDEST, f64::INFINITY), ROWS_KEPT * self.dimensions(), self.power);
+        let mut quarry = Quarry::new(PairTest::new(sum, WIDEST, f64::INFINITY), ROWS_KEPT * self.dimensions());
         let (mut dug, mut blocks) = (0, FIRST_ROUND);
         let mut answer = Answer { fit: None, nmse: f64::INFINITY, rows: 0, open: None };
         let mut sharpness = f64::INFINITY;
@@ -280,7 +275,12 @@ impl<'a> Run<'a> {
         }
         record.rows_accepted = rows.len() as u64;
         record.note = match hulls.first() {
-            Some((m, hull)) => format!("{} hulls tried; spectrum {:.0e} | {:.0e} after {m}", hulls.len(), hull.spectrum[m - 1], hull.spectrum[*m]),
+            Some((m, hull)) => format!(
+                "{} hulls tried; spectrum {:.0e} | {:.0e} after {m}",
+                hulls.len(),
+                hull.spectrum[m - 1],
+                hull.spectrum[*m]
+            ),
             None => format!("{} rows for {p} directions: no span yet", rows.len()),
         };
         self.end(record);
@@ -374,13 +374,16 @@ impl<'a> Run<'a> {
         let Some((open, nmse)) = open else { return Ok(before) };
         record.nmse = Some(nmse);
         record.history.clone_from(&open.history);
-        record.note = format!("without a span: {} heads, validation NMSE {nmse:.1e}; their projections now certify rows", open.thetas.len());
+        record.note = format!(
+            "without a span: {} heads, validation NMSE {nmse:.1e}; their projections now certify rows",
+            open.thetas.len()
+        );
         self.end(record);
         if nmse > 0.1 {
             return Ok(Answer { open: Some(open), ..before });
         }
         let test = PairTest::separated(&open.ws, 2.0 * WIDEST);
-        let mut quarry = Quarry::new(test, ROWS_KEPT * self.dimensions(), self.power);
+        let mut quarry = Quarry::new(test, ROWS_KEPT * self.dimensions());
         let (mut dug, mut blocks) = (0, FIRST_ROUND);
         let mut answer = Answer { fit: None, nmse: f64::INFINITY, rows: 0, open: None };
         while blocks <= FIRST_ROUND * GROWTH {

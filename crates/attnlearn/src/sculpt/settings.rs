@@ -27,7 +27,7 @@ pub struct Settings {
     pub most_examples: u64,
     /// Held-out examples for the certificate, at most (default 20 000). A file gives at most a fifth of its examples.
     pub held_out: u64,
-    /// The search in the span ends the stream when its validation NMSE falls below this (default 10⁻³).
+    /// The search in the span ends the stream when its validation NMSE falls below this (default 3·10⁻³).
     pub goal: f64,
     /// A result is called recovered when the polished layer's held-out NMSE is at most this (default 10⁻¹²).
     pub recovered: f64,
@@ -49,7 +49,7 @@ impl Default for Settings {
             heads: Heads::Auto { most: 4 },
             most_examples: 100_000_000,
             held_out: 20_000,
-            goal: 1e-3,
+            goal: 3e-3,
             recovered: 1e-12,
             delta: 0.01,
             net: true,

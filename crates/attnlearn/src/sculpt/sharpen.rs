@@ -12,7 +12,7 @@
 
 use super::Watch;
 use crate::data::{Block, ExampleSource, scan};
-use crate::linalg::lanes::{LANES, apply_matrix, vectorised};
+use crate::linalg::lanes::{LANES, apply_matrix, square_distance, vectorised};
 use crate::linalg::{Mat, frobenius, row_major, solve_spd, symmetric_eigen};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
@@ -24,7 +24,7 @@ const ROUNDS: usize = 30;
 /// What σ is multiplied with after every round.
 const SHRINK: f64 = 0.8;
 /// Weight that a round gathers, in rows per dimension of the tokens, if there are examples enough.
-const WEIGHT: f64 = 400.0;
+const WEIGHT: f64 = 200.0;
 /// Weight below which a round is not trusted.
 const LEAST_WEIGHT: f64 = 30.0;
 /// Conditioning of `Σ w x_b x_bᵀ` below which the tokens are taken not to span `R^d`.
@@ -197,17 +197,12 @@ impl WithSimd for Nearest<'_> {
         let mut out = Vec::with_capacity(self.block.len().next_multiple_of(LANES) * k);
         for (x, y) in self.block.panels() {
             apply_matrix(simd, self.s_t, d_out, d, None, k, x, &mut z);
-            let (y, z) = (y.as_chunks::<LANES>().0, z.as_chunks::<LANES>().0);
+            let row = d_out * LANES;
             for a in 0..k {
                 let mut best = [(f32::MAX, 0u32); LANES];
                 for b in 0..k {
                     let mut distance = [0.0f32; LANES];
-                    for o in 0..d_out {
-                        for l in 0..LANES {
-                            let gap = y[a * d_out + o][l] - z[b * d_out + o][l];
-                            distance[l] += gap * gap;
-                        }
-                    }
+                    square_distance(simd, &y[a * row..(a + 1) * row], &z[b * row..(b + 1) * row], &mut distance);
                     for l in 0..LANES {
                         if distance[l] < best[l].0 {
                             best[l] = (distance[l], b as u32);
