@@ -1,2 +1,47 @@
-//! The `attnlearn` program.
-fn main() {}
+//! The `attnlearn` program: learns attention layers from examples, at the command line.
+//!
+//! Raw arguments become a checked plan, and the plan is run: every command is a file with `Args`, `Args::check` and
+//! `Plan::run`. Results are mapped to exit codes here and nowhere else:
+//!
+//! | code | meaning                                                        |
+//! |------|----------------------------------------------------------------|
+//! | 0    | done                                                           |
+//! | 1    | ran, but did not recover (or confirm) a layer; it says why     |
+//! | 2    | bad input or usage                                             |
+//! | 130  | interrupted                                                    |
+
+mod apply;
+mod blocks;
+mod cli;
+mod compare;
+mod completions;
+mod console;
+mod demo;
+mod errors;
+mod generate;
+mod heatmap;
+mod inspect;
+mod interrupt;
+mod learn;
+mod man;
+mod output;
+mod progress;
+mod report;
+mod session;
+mod values;
+mod verify;
+
+use cli::{Ending, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run(std::env::args_os()) {
+        Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::NotRecovered) => ExitCode::from(1),
+        Err(Failure::Shown) => ExitCode::SUCCESS,
+        Err(failure) => {
+            console::complain(&failure.to_string());
+            ExitCode::from(if failure.is_interruption() { interrupt::EXIT_CODE } else { 2 })
+        }
+    }
+}

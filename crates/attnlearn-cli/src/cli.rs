@@ -1,0 +1,170 @@
+//! The command line as a whole: the commands, the flags that all of them share, and how arguments become a run.
+
+use crate::session::{Colour, Session};
+use crate::{apply, compare, completions, demo, generate, inspect, learn, man, verify};
+use attnlearn::Error;
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Learn attention layers from examples.
+///
+/// A layer with m heads maps a sequence X of k tokens in R^d to F(X) = Σ_i softmax(X Θ_i Xᵀ) X W_i. Given pairs (X, F(X)),
+/// attnlearn finds the heads Θ_i, W_i and certifies them on examples that the learner has not seen.
+#[derive(Parser, Debug)]
+#[command(name = "attnlearn", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(disable_help_subcommand = true, subcommand_required = true)]
+pub struct Cli {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  attnlearn demo                                        learn a layer with two heads and see how close it comes
+  attnlearn generate -o examples.npz --examples 1e6 --layer-out teacher.safetensors
+  attnlearn learn examples.npz --heads 2 -o layer.safetensors
+  attnlearn compare teacher.safetensors layer.safetensors
+
+Exit codes:
+  0 done · 1 ran, but did not recover or confirm a layer (it says why) · 2 bad input or usage · 130 interrupted";
+
+/// Flags that every command takes.
+#[derive(Args, Debug)]
+pub struct Shared {
+    /// Threads to use [default: all cores]. The results do not depend on it.
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(help_heading = "Shared options")]
+    pub threads: Option<u16>,
+    /// Write the result as JSON to FILE, or to standard output if it is `-` (the text then goes to standard error).
+    #[arg(long, global = true, value_name = "FILE|-", help_heading = "Shared options")]
+    pub json: Option<PathBuf>,
+    /// Print nothing but errors.
+    #[arg(long, short, global = true, help_heading = "Shared options")]
+    pub quiet: bool,
+    /// When to use colours; `auto` is at a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = "Shared options")]
+    pub color: Colour,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Demo(demo::Args),
+    Generate(generate::Args),
+    Learn(learn::Args),
+    Verify(verify::Args),
+    Compare(compare::Args),
+    Apply(apply::Args),
+    Inspect(inspect::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It did what it was asked to.
+    Done,
+    /// It ran, but did not recover or confirm a layer; the outcome says why.
+    NotRecovered,
+}
+
+/// Why a command could not be run to its end.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nothing failed: help or the version was asked for, and shown.
+    Shown,
+    /// The arguments make no sense.
+    Usage(String),
+    /// The input makes no sense, the system refused, or Ctrl-C was pressed.
+    Run(Error),
+}
+
+impl Failure {
+    /// Whether it was the user who ended the run.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self, Self::Run(Error::Interrupted))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shown => Ok(()),
+            Self::Usage(message) => f.write_str(message),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// Arguments → plan → run.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Failure> {
+    let Cli { shared, command } = Cli::try_parse_from(arguments).map_err(|e| explain(&e))?;
+    let session = Session::begin(&shared)?;
+    let ending = match command {
+        Command::Demo(args) => args.check(&session)?.run(&session),
+        Command::Generate(args) => args.check(&session)?.run(&session),
+        Command::Learn(args) => args.check(&session)?.run(&session),
+        Command::Verify(args) => args.check(&session)?.run(&session),
+        Command::Compare(args) => args.check()?.run(&session),
+        Command::Apply(args) => args.check(&session)?.run(&session),
+        Command::Inspect(args) => args.run(&session),
+        Command::Completions(args) => args.run(),
+        Command::Man(args) => args.run(),
+    }?;
+    session.end()?;
+    Ok(ending)
+}
+
+/// What the argument parser has to say, on one line; help and version are printed as they are.
+fn explain(error: &clap::Error) -> Failure {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A reader that has gone away needs no help.
+        let _ = error.print();
+        return Failure::Shown;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::Usage("no command given; try 'attnlearn --help'".into());
+    }
+    let text = error.render().to_string();
+    let (problem, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
+    let problem = problem.split("For more information").next().unwrap_or_default();
+    // A flag is hardly ever meant as a value.
+    let lines = problem.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("tip: to pass"));
+    let lines: Vec<String> = lines.map(|line| line.strip_prefix("tip: ").map_or(line.into(), |tip| format!("({tip})"))).collect();
+    let problem = lines.join(" ");
+    let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
+    // The usage line begins with the command, as far as it was understood.
+    let words: Vec<&str> = usage.split_whitespace().take_while(|w| !w.starts_with(['[', '<', '-'])).take(2).collect();
+    let command = if words.is_empty() { "attnlearn".into() } else { words.join(" ") };
+    Failure::Usage(format!("{problem}; try '{command} --help'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("attnlearn {}", command.get_name())), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Files to be written: checked before the work, written whole after it.
+
+use attnlearn::data::{AtomicFile, FileFormat};
+use attnlearn::{Error, Result};
+use std::path::Path;
+
+/// Fails now if `path` cannot be written later.
+pub fn writable(path: &Path) -> Result<()> {
+    AtomicFile::create(path).map(drop)
+}
+
+/// Fails now if a layer cannot be written to `path` later.
+pub fn writable_layer(path: &Path) -> Result<()> {
+    if FileFormat::of_name(path).ok() != Some(FileFormat::Safetensors) {
+        let place = path.display().to_string();
+        return Err(Error::input(place, "layers are written as safetensors", "let the name end in .safetensors"));
+    }
+    writable(path)
+}
+
+/// Fails if two of the outputs would overwrite each other.
+pub fn distinct(outputs: &[Option<&Path>]) -> Result<()> {
+    let given: Vec<&Path> = outputs.iter().flatten().copied().collect();
+    for (i, path) in given.iter().enumerate() {
+        if given[..i].iter().any(|other| same_place(path, other)) {
+            return Err(Error::input(path.display().to_string(), "is given for two different outputs", "give each its own name"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two names mean one file, which may not be there yet.
+fn same_place(a: &Path, b: &Path) -> bool {
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    a == b || resolved(a).is_some_and(|a| Some(a) == resolved(b))
+}

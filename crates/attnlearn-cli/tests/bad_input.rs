@@ -1,0 +1,305 @@
+//! One fault each: exit code 2, one clear line, no file left behind.
+
+mod common;
+use common::*;
+
+/// A folder with a teacher, examples of it and examples of other shapes.
+fn bench() -> Workbench {
+    let bench = Workbench::new();
+    bench.good("generate -o good.npz --examples 3000 --layer-out teacher.safetensors --seed 1");
+    bench
+}
+
+/// Every command that reads examples.
+const READERS: [&str; 2] = ["learn FILE --heads 1 -o new.safetensors", "verify teacher.safetensors FILE"];
+
+#[track_caller]
+fn all_readers_refuse(bench: &Workbench, file: &str, what: &[&str]) {
+    for line in READERS {
+        bench.refused(&line.replace("FILE", file), what);
+    }
+}
+
+// Usage.
+
+#[test]
+fn unknown_flag_command_and_value() {
+    let bench = Workbench::new();
+    bench.refused("demo --sead 3", &["--sead", "try 'attnlearn demo --help'"]);
+    bench.refused("lern x", &["'lern'", "learn"]);
+    bench.refused("", &["no command given"]);
+    bench.refused("learn", &["required", "--output", "<EXAMPLES>"]);
+    bench.refused("demo --threads 0", &["--threads", "0"]);
+    bench.refused("demo --color blue", &["--color", "auto, always, never"]);
+    bench.refused("learn x.npz --method magic -o l.safetensors", &["magic", "sculpt"]);
+    bench.refused("learn x.npz --heads two -o l.safetensors", &["--heads", "auto"]);
+    bench.refused("learn x.npz --delta 1.5 -o l.safetensors", &["--delta", "between 0 and 1"]);
+    bench.refused("verify l.safetensors x.npz --epsilon 1e-3,-1", &["--epsilon"]);
+    bench.refused("man lern", &["lern", "not a command"]);
+}
+
+#[test]
+fn generate_settings() {
+    let bench = bench();
+    let generate = |flags: &str, what: &[&str]| bench.refused(&format!("generate -o e.npz --examples 10 {flags}"), what);
+    generate("--k 0", &["--k", "at least 1"]);
+    generate("--d 0", &["d = 0"]);
+    generate("--heads 0", &["m = 0"]);
+    generate("--norm NaN", &["norm NaN"]);
+    generate("--norm -1", &["-1"]);
+    generate("--family block:0", &["size 0"]);
+    generate("--family low-rank:9", &["rank 9"]);
+    generate("--family lace", &["low-rank:RANK"]);
+    generate("--cosine -1", &["cosine"]);
+    generate("--cosine 0.5 --family low-rank:2", &["cosine"]);
+    generate("--singular-values 1,2", &["singular-value"]);
+    generate("--x-dtype i8 --inputs gaussian", &["--x-dtype", "±1"]);
+    generate("--d 3 --layer teacher.safetensors", &["--layer", "cannot be used with"]);
+    bench.refused("generate -o e.npz --examples 0", &["--examples"]);
+    bench.refused("generate -o e.npz --examples 1.5", &["--examples", "whole number"]);
+    bench.refused("generate -o e.npz --examples 10 --layer none.safetensors", &["does not exist"]);
+}
+
+#[test]
+fn giant_settings_are_refused_before_memory_is_asked_for() {
+    let bench = bench();
+    let generate = |flags: &str| bench.refused(&format!("generate -o e.npz {flags}"), &[]);
+    generate("--examples 10 --k 1000000000000");
+    generate("--examples 10 --d 1000000000000");
+    generate("--examples 10 --d-out 18446744073709551615");
+    generate("--examples 10 --d 5000 --k 2 --heads 1000000");
+    generate("--examples 18446744073709551615");
+    bench.refused("compare teacher.safetensors teacher.safetensors --k 10000000000", &["--k"]);
+    bench.refused("compare teacher.safetensors teacher.safetensors --k 0", &["0 tokens"]);
+    bench.refused("compare teacher.safetensors teacher.safetensors --examples 0", &["0 sequences"]);
+}
+
+// Shapes.
+
+#[test]
+fn shapes_of_layer_and_examples_differ() {
+    let bench = bench();
+    bench.good("generate -o narrow.npz --examples 3000 --d 5 --layer-out narrow.safetensors");
+    bench.good("generate -o wide.npz --examples 3000 --d-out 3 --layer-out wide.safetensors");
+    bench.good("generate -o causal.npz --examples 10 --causal --layer-out causal.safetensors");
+    bench.refused("verify teacher.safetensors narrow.npz", &["narrow.npz", "d = 5", "d = 8"]);
+    bench.refused("verify teacher.safetensors wide.npz", &["wide.npz", "d_out = 3", "d_out = 8"]);
+    bench.refused("apply teacher.safetensors narrow.npz -o y.npz", &["narrow.npz", "d = 5", "d = 8"]);
+    bench.refused("compare teacher.safetensors narrow.safetensors", &["d = 5", "d = 8"]);
+    bench.refused("compare teacher.safetensors wide.safetensors", &["d_out = 3", "d_out = 8"]);
+    bench.refused("compare teacher.safetensors causal.safetensors", &["mask"]);
+}
+
+#[test]
+fn inputs_and_outputs_differ_in_length() {
+    let bench = bench();
+    let header = r#"{"x":{"dtype":"F64","shape":[3,2,2],"data_offsets":[0,96]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[96,160]}}"#;
+    bench.write("uneven.safetensors", &safetensors(header, &[0; 160]));
+    all_readers_refuse(&bench, "uneven.safetensors", &["uneven.safetensors", "[3, 2, 2]", "[2, 2, 2]"]);
+}
+
+#[test]
+fn one_token_too_few_examples_too_many_heads() {
+    let bench = bench();
+    bench.good("generate -o single.npz --examples 3000 --k 1");
+    bench.good("generate -o few.npz --examples 100");
+    bench.good("generate -o large.npz --examples 3000 --d 17");
+    bench.refused("learn single.npz --heads 1 -o l.safetensors", &["k = 1", "at least 2 tokens"]);
+    bench.refused("learn few.npz --heads 1 -o l.safetensors", &["100", "at least"]);
+    bench.refused("learn good.npz --heads 1 --most-examples 100 -o l.safetensors", &["100", "at least"]);
+    bench.refused("learn good.npz --heads 65 -o l.safetensors", &["--heads", "65 heads", "at most"]);
+    bench.refused("learn good.npz --heads 0 -o l.safetensors", &["--heads", "at least one"]);
+    bench.refused("learn good.npz --held-out 0 -o l.safetensors", &["held out"]);
+    bench.refused("learn large.npz --heads 1 -o l.safetensors", &["d = 17"]);
+}
+
+// Numbers.
+
+#[test]
+fn numbers_that_are_not_finite_are_named_with_their_example() {
+    let bench = bench();
+    let (per_x, per_y) = (3 * 4, 3 * 4);
+    for (name, bad) in [("nan", f64::NAN), ("infinity", f64::INFINITY)] {
+        let x = examples(3000, 3, 4, 4, |i| if i == 1234 * per_x + 7 { bad } else { noise(i) }, |i| noise(i + 1));
+        let y = examples(3000, 3, 4, 4, noise, |i| if i == 2345 * per_y { bad } else { noise(i + 1) });
+        bench.write(&format!("x_{name}.safetensors"), &x);
+        bench.write(&format!("y_{name}.safetensors"), &y);
+    }
+    bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out small.safetensors");
+    let word = |name: &str| if name == "nan" { "NaN" } else { "infinite" };
+    for name in ["nan", "infinity"] {
+        for (tensor, example) in [("x", "example 1234"), ("y", "example 2345")] {
+            let file = format!("{tensor}_{name}.safetensors");
+            bench.refused(&format!("verify small.safetensors {file}"), &[&file, example, word(name)]);
+            bench.refused(&format!("learn {file} --heads 1 -o l.safetensors"), &[&file, example, word(name)]);
+            let run = bench.run(&format!("inspect {file}"));
+            assert!(run.code == Some(2) && run.err.contains(example), "{run:?}");
+        }
+        let file = format!("x_{name}.safetensors");
+        bench.refused(&format!("apply small.safetensors {file} -o y.npz"), &[&file, "example 1234", word(name)]);
+    }
+}
+
+#[test]
+fn a_bad_number_is_found_wherever_it_is() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.safetensors --examples 1e5 --d 3 --d-out 3 --k 2 --heads 1");
+    let good = bench.read("e.safetensors");
+    for example in [0, 50_000, 75_000, 99_999] {
+        // The header says where y begins.
+        let header = 8 + u64::from_le_bytes(good[..8].try_into().expect("eight bytes")) as usize;
+        let layout: serde_json::Value = serde_json::from_slice(&good[8..header]).expect("JSON");
+        let start = header + layout["y"]["data_offsets"][0].as_u64().expect("an offset") as usize + example * 2 * 3 * 8;
+        let mut bad = good.clone();
+        bad[start..start + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+        bench.write("bad.safetensors", &bad);
+        bench.refused(
+            "learn bad.safetensors --heads 1 -o l.safetensors",
+            &["bad.safetensors, y", &format!("example {example}"), "NaN"],
+        );
+    }
+    // Examples that are not asked for are not looked at.
+    bench.good("learn bad.safetensors --heads 1 -o l.safetensors --most-examples 9e4");
+}
+
+#[test]
+fn outputs_that_do_not_vary() {
+    let bench = Workbench::new();
+    bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out teacher.safetensors");
+    bench.write("flat.safetensors", &examples(3000, 3, 4, 4, noise, |_| 0.75));
+    bench.refused("verify teacher.safetensors flat.safetensors", &["flat.safetensors", "zero variance"]);
+    let run = bench.run("learn flat.safetensors --heads 1 -o l.safetensors");
+    assert!(matches!(run.code, Some(1 | 2)), "{run:?}");
+    assert!((run.out + &run.err).contains("var"), "{}", run.err);
+    assert!(!bench.files().contains(&"l.safetensors".into()));
+}
+
+// Files.
+
+#[test]
+fn missing_empty_and_foreign_files() {
+    let bench = bench();
+    bench.write("empty.npz", b"");
+    bench.write("text.npz", b"not at all a file of numbers, but a line of text");
+    for line in
+        READERS.into_iter().chain(["inspect FILE", "apply teacher.safetensors FILE -o y.npz", "compare teacher.safetensors FILE"])
+    {
+        bench.refused(&line.replace("FILE", "none.npz"), &["none.npz", "does not exist"]);
+        bench.refused(&line.replace("FILE", "empty.npz"), &["empty.npz", "is empty"]);
+        bench.refused(&line.replace("FILE", "text.npz"), &["text.npz", "neither a safetensors nor an npz"]);
+        bench.refused(&line.replace("FILE", "."), &[".", "is a directory"]);
+    }
+    bench.refused("verify good.npz good.npz", &["good.npz", "is not a layer"]);
+    bench.refused("learn teacher.safetensors -o l.safetensors", &["teacher.safetensors", "no tensor x"]);
+}
+
+#[test]
+fn truncated_files() {
+    let bench = bench();
+    bench.good("generate -o good.safetensors --examples 2500");
+    for name in ["good.npz", "good.safetensors"] {
+        let whole = bench.read(name);
+        for cut in [3, 40, whole.len() / 2, whole.len() - 1] {
+            let cut_name = format!("cut{cut}_{name}");
+            bench.write(&cut_name, &whole[..cut]);
+            all_readers_refuse(&bench, &cut_name, &[&cut_name]);
+            bench.refused(&format!("inspect {cut_name}"), &[&cut_name]);
+        }
+    }
+    let layer = bench.read("teacher.safetensors");
+    bench.write("cut.safetensors", &layer[..layer.len() - 8]);
+    bench.refused("verify cut.safetensors good.npz", &["cut.safetensors"]);
+    bench.refused("generate -o e.npz --examples 1 --layer cut.safetensors", &["cut.safetensors"]);
+}
+
+#[test]
+fn corrupt_headers() {
+    let bench = bench();
+    bench.write("json.safetensors", &safetensors(r#"{"x":{"dtype":"F64","shape":[2,2"#, &[0; 64]));
+    bench.write("long.safetensors", &[&u64::MAX.to_le_bytes()[..], b"{}"].concat());
+    let mut zip = bench.read("good.npz");
+    let end = zip.len();
+    zip[end - 12..].fill(0xFF);
+    bench.write("zip.npz", &zip);
+    for name in ["json.safetensors", "long.safetensors", "zip.npz"] {
+        all_readers_refuse(&bench, name, &[name]);
+    }
+}
+
+#[test]
+fn giant_declared_sizes() {
+    let bench = bench();
+    let giant = r#"{"x":{"dtype":"F64","shape":[1152921504606846976,2,2],"data_offsets":[0,64]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[64,128]}}"#;
+    bench.write("giant.safetensors", &safetensors(giant, &[0; 128]));
+    all_readers_refuse(&bench, "giant.safetensors", &["giant.safetensors"]);
+    // An honest file of one sequence so long that a block of such sequences would not fit in memory.
+    bench.write("long.safetensors", &examples(1, 100_000, 2, 2, noise, noise));
+    bench.refused("learn long.safetensors --heads 1 -o l.safetensors", &["long.safetensors", "k = 100000"]);
+    bench.refused("inspect long.safetensors", &["k = 100000"]);
+}
+
+#[test]
+fn layers_of_very_many_heads() {
+    let bench = Workbench::new();
+    let m = 100_000;
+    let header = format!(
+        r#"{{"__metadata__":{{"format":"attnlearn.layer","version":"1","mask":"none"}},"theta":{{"dtype":"F64","shape":[{m},1,1],"data_offsets":[0,{}]}},"w":{{"dtype":"F64","shape":[{m},1,1],"data_offsets":[{},{}]}}}}"#,
+        8 * m,
+        8 * m,
+        16 * m
+    );
+    bench.write("many.safetensors", &safetensors(&header, &vec![0; 16 * m]));
+    bench.refused("compare many.safetensors many.safetensors", &["many.safetensors", "100000 heads"]);
+    bench.good("inspect many.safetensors --quiet");
+}
+
+#[test]
+fn unsupported_number_formats() {
+    let bench = bench();
+    let header = r#"{"x":{"dtype":"I64","shape":[2,2,2],"data_offsets":[0,64]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[64,128]}}"#;
+    bench.write("long.safetensors", &safetensors(header, &[0; 128]));
+    all_readers_refuse(&bench, "long.safetensors", &["long.safetensors", "x", "I64"]);
+    let said = bench.good("inspect long.safetensors").out;
+    assert!(said.contains("I64") && said.contains("not a file of attnlearn"), "{said}");
+}
+
+// Outputs.
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("folder.safetensors")).expect("a writable folder");
+    let writers = [
+        "learn good.npz --heads 1 -o OUT",
+        "learn good.npz --heads 1 -o l.safetensors --before-polish OUT",
+        "demo -o OUT",
+        "generate --examples 10 -o OUT",
+        "generate --examples 10 -o e.npz --layer-out OUT",
+        "apply teacher.safetensors good.npz -o OUT",
+        "verify teacher.safetensors good.npz --json OUT",
+    ];
+    for line in writers {
+        bench.refused(&line.replace("OUT", "no/such/l.safetensors"), &["no/such", "does not exist"]);
+        bench.refused(&line.replace("OUT", "folder.safetensors"), &["folder.safetensors", "is a directory"]);
+        bench.refused(&line.replace("OUT", "good.npz/l.safetensors"), &["good.npz"]);
+    }
+}
+
+#[test]
+fn unknown_extensions() {
+    let bench = bench();
+    let what = ["e.csv", ".safetensors"];
+    bench.refused("generate --examples 10 -o e.csv", &what);
+    bench.refused("apply teacher.safetensors good.npz -o e.csv", &what);
+    bench.refused("learn good.npz --heads 1 -o e.csv", &what);
+    bench.refused("demo -o e.csv", &what);
+    bench.refused("generate --examples 10 -o e.npz --layer-out l.npz", &["l.npz", ".safetensors"]);
+}
+
+#[test]
+fn one_name_for_two_outputs() {
+    let bench = bench();
+    bench.refused("generate --examples 10 -o e.safetensors --layer-out ./e.safetensors", &["e.safetensors", "two different"]);
+    bench.refused("demo -o e.safetensors --json e.safetensors", &["e.safetensors", "two different"]);
+    bench.refused("learn good.npz -o e.safetensors --before-polish e.safetensors", &["two different"]);
+}

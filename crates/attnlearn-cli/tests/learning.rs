@@ -1,0 +1,106 @@
+//! The learner, from outside: `learn` and `demo`.
+
+mod common;
+use common::*;
+
+/// Fields that every report of the learner has.
+const FIELDS: [&str; 15] = [
+    "version",
+    "command",
+    "seed",
+    "settings",
+    "shape",
+    "examples",
+    "outcome",
+    "outcome_text",
+    "recovered",
+    "before_polish",
+    "after_polish",
+    "certificate",
+    "records",
+    "seconds",
+    "layer",
+];
+
+#[test]
+fn learn_recovers_the_layer_behind_a_file() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 1e5 --d 5 --k 3 --heads 1 --norm 4 --layer-out t.safetensors --seed 1");
+    let run = bench.good("learn e.npz --heads 1 -o l.safetensors --before-polish b.safetensors --json r.json");
+    for part in
+        ["crude sum of projections", "recovered", "before polish", "after polish", "with confidence", "wrote l.safetensors"]
+    {
+        assert!(run.out.contains(part), "{}", run.out);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    for field in FIELDS {
+        assert!(report.get(field).is_some(), "{field}");
+    }
+    assert_eq!((report["outcome"]["kind"].as_str(), report["recovered"].as_bool()), (Some("recovered"), Some(true)));
+    assert!(report["before_polish"]["nmse"].as_f64() > report["after_polish"]["nmse"].as_f64());
+    let worst = |file: &str| {
+        let json = bench.good(&format!("compare t.safetensors {file} --k 3 --quiet --json -")).json();
+        json["worst_theta"].as_f64().expect("every head is there")
+    };
+    assert!(worst("l.safetensors") < 1e-8 && worst("b.safetensors") < 0.15);
+
+    // Fresh examples confirm it.
+    bench.good("generate -o fresh.npz --examples 2000 --k 3 --layer t.safetensors --seed 2");
+    bench.good("verify l.safetensors fresh.npz --tolerance 1e-12");
+    bench.good("inspect l.safetensors");
+}
+
+#[test]
+fn learning_gives_the_same_bits_on_any_number_of_threads() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 5e4 --d 4 --k 3 --heads 1 --norm 4 --seed 1");
+    for threads in [1, 2] {
+        bench.good(&format!("learn e.npz --heads 1 -o l{threads}.safetensors --threads {threads} --quiet"));
+    }
+    assert!(bench.read("l1.safetensors") == bench.read("l2.safetensors"));
+}
+
+#[test]
+fn without_polish_there_is_no_error_after_it() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 5e4 --d 4 --k 3 --heads 1 --norm 4 --seed 1");
+    let run = bench.run("learn e.npz --heads 1 --no-polish -o l.safetensors --quiet --json -");
+    let report = run.json();
+    assert!(report["after_polish"].is_null() && !report["before_polish"].is_null(), "{report}");
+    assert_eq!(run.code, Some(if report["recovered"] == true { 0 } else { 1 }));
+}
+
+#[test]
+fn noise_is_not_recovered() {
+    let bench = Workbench::new();
+    bench.write("noise.safetensors", &examples(5000, 3, 4, 4, |i| noise(i).signum(), |i| noise(i + 77)));
+    let run = bench.run("learn noise.safetensors --heads 1 -o l.safetensors --json r.json");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    assert_eq!(report["recovered"], false);
+    let text = report["outcome_text"].as_str().expect("text");
+    assert!(run.out.contains(text), "{}", run.out);
+    assert_eq!(report["layer"].is_null(), !bench.files().contains(&"l.safetensors".into()));
+}
+
+#[test]
+fn demo_recovers_its_teacher() {
+    let bench = Workbench::new();
+    let run = bench.good("demo --json r.json");
+    for part in
+        ["Teacher: 2 heads", "Relative error of every head", "true", "after polish", "with confidence", "wrote layer.safetensors"]
+    {
+        assert!(run.out.contains(part), "{}", run.out);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    for field in FIELDS.into_iter().chain(["teacher", "inputs"]) {
+        assert!(report.get(field).is_some(), "{field}");
+    }
+    assert!(report["before_polish"]["worst_theta"].as_f64().expect("a number") < 0.15, "{report}");
+    assert!(report["after_polish"]["worst_theta"].as_f64().expect("a number") < 1e-8, "{report}");
+
+    // The teacher of the demonstration is the one that generate draws from the same seed.
+    bench.good("generate -o e.npz --examples 2000 --layer-out t.safetensors --seed 0 --quiet");
+    let compared = bench.good("compare t.safetensors layer.safetensors --quiet --json -").json();
+    assert!(compared["worst_theta"].as_f64().expect("every head is there") < 1e-8, "{compared}");
+}
