@@ -76,6 +76,8 @@ impl Body {
             let problem = format!("its bounds are {lower} and {upper}");
             return Err(Error::input(place(), problem, "give lower ≤ upper, infinite only outwards"));
         }
+        // One over a length below this would overflow: such a row says no more than a row of zeros.
+        let norm = if norm < 1e-290 { 0.0 } else { norm };
         self.rows.extend_from_slice(v);
         self.lower.push(lower);
         self.upper.push(upper);

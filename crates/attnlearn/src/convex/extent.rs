@@ -9,7 +9,7 @@ use super::program::Objective;
 use super::{Body, Residuals, Settings, Status, inflation};
 use crate::{Error, Result};
 
-/// The extent of a body along a direction `u`.
+/// The extent of a body along a direction `u`; without meaning when the body is empty.
 #[derive(Clone, Debug)]
 pub struct Extent {
     /// `min ⟨u, θ⟩`.

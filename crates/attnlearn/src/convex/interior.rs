@@ -60,27 +60,24 @@ const PATIENCE: usize = 20;
 
 /// Minimises the objective over `lower ≤ V θ ≤ upper` (opened by `t w` for an inflation) within the body's box.
 pub(super) fn solve(body: &Body, lower: &[f64], upper: &[f64], objective: Objective<'_>, settings: &Settings) -> Solution {
-    let mut best: Option<Solution> = None;
-    let mut iterations = 0;
-    for start in STARTS {
-        let solution = match Program::new(body, lower, upper, objective, start.softness, settings) {
-            Ok(program) => Iterate::new(program, start.tau).descend(settings),
-            Err(by) => Solution::empty(body, by),
-        };
-        iterations += solution.iterations;
-        if best
-            .as_ref()
-            .is_none_or(|best| solution.status != Status::Stalled || solution.residuals.worst() < best.residuals.worst())
-        {
-            best = Some(solution);
-        }
-        if best.as_ref().is_some_and(|best| best.status != Status::Stalled) {
+    let attempt = |start: Start| match Program::new(body, lower, upper, objective, start.softness, settings) {
+        Ok(program) => Iterate::new(program, start.tau).descend(settings),
+        Err(by) => Solution::empty(body, by),
+    };
+    let [first, later @ ..] = STARTS;
+    let mut best = attempt(first);
+    for start in later {
+        if best.status != Status::Stalled {
             break;
         }
+        let next = attempt(start);
+        let iterations = best.iterations + next.iterations;
+        if next.status != Status::Stalled || next.residuals.worst() < best.residuals.worst() {
+            best = next;
+        }
+        best.iterations = iterations;
     }
-    // There is at least one start, so there is a best.
-    let best = best.unwrap_or_else(|| Solution::empty(body, 0.0));
-    Solution { iterations, ..best }
+    best
 }
 
 impl Solution {
@@ -201,13 +198,13 @@ impl<'a> Iterate<'a> {
         let &Program { rows, p, radius, .. } = &self.program;
         self.sums.iter_mut().for_each(Sums::clear);
         rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
-            let (mut d, mut h) = ([0.0; CHUNK], [0.0; CHUNK]);
+            let (mut root, mut h) = ([0.0; CHUNK], [0.0; CHUNK]);
             for (i, row) in rows.iter().enumerate() {
                 if let Some(centre) = row.centre() {
-                    (d[i], h[i]) = (row.scale * row.scale, row.scale * centre);
+                    (root[i], h[i]) = (row.scale, row.scale * centre);
                 }
             }
-            sums.gram.add(v, &d[..rows.len()]);
+            sums.gram.add(v, &root[..rows.len()]);
             rows::add_combinations(v, [&h[..rows.len()]], [&mut sums.pull]);
         });
         let mut matrix = self.gram(p);
@@ -259,17 +256,17 @@ impl<'a> Iterate<'a> {
         self.sums.iter_mut().for_each(Sums::clear);
         rows::sweep(rows, p, &mut self.program.constraints, &mut self.sums, |v, rows, sums| {
             let n = rows.len();
-            let [mut d, mut border, mut pull, mut centring, mut gradient] = [[0.0; CHUNK]; 5];
+            let [mut root, mut border, mut pull, mut centring, mut gradient] = [[0.0; CHUNK]; 5];
             for (i, row) in rows.iter().enumerate() {
                 let Linearised { stiffness, border: b, pull: u, centring: k, multipliers: m } = row.linearise(t);
                 row.measure(t, &mut sums.scalars.measure);
-                d[i] = row.scale * row.scale * stiffness;
+                root[i] = row.scale * stiffness.sqrt();
                 (border[i], sums.scalars.corner) = (row.scale * b.theta, sums.scalars.corner + b.t);
                 (pull[i], sums.scalars.pull) = (row.scale * u.theta, sums.scalars.pull + u.t);
                 (centring[i], sums.scalars.centring) = (row.scale * k.theta, sums.scalars.centring + k.t);
                 (gradient[i], sums.scalars.gradient) = (row.scale * m.theta, sums.scalars.gradient + m.t);
             }
-            sums.gram.add(v, &d[..n]);
+            sums.gram.add(v, &root[..n]);
             rows::add_combinations(
                 v,
                 [&pull[..n], &centring[..n], &gradient[..n]],
@@ -460,5 +457,7 @@ fn total(p: usize, sums: &[Sums], vector: impl Fn(&Sums) -> &[f64]) -> Vec<f64> 
 
 /// `max |value|`, or NaN if there is one: a maximum that skipped it would declare a broken iterate optimal.
 fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(0.0, |largest: f64, value| if value.abs() <= largest { largest } else { value.abs() })
+    values
+        .into_iter()
+        .fold(0.0, |largest: f64, value| if largest.is_nan() || value.is_nan() { f64::NAN } else { largest.max(value.abs()) })
 }

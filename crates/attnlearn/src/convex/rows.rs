@@ -175,30 +175,29 @@ impl Gram {
         self.sums.fill(0.0);
     }
 
-    /// Adds `Σ_r d_r v_r v_rᵀ` over the rows of a chunk.
-    pub fn add(&mut self, v: &[f64], d: &[f64]) {
+    /// Adds `Σ_r d_r v_r v_rᵀ` over the rows of a chunk, given the roots `√d_r`.
+    pub fn add(&mut self, v: &[f64], roots: &[f64]) {
         struct Add<'a>(&'a mut Gram, &'a [f64], &'a [f64]);
         impl WithSimd for Add<'_> {
             type Output = ();
             #[inline(always)]
             fn with_simd<S: Simd>(self, simd: S) {
-                let Self(gram, v, d) = self;
-                gram.pack(v, d);
+                let Self(gram, v, roots) = self;
+                gram.pack(v, roots);
                 // As many sums as the registers hold beside the factors.
                 if S::REGISTER_COUNT >= 32 {
-                    gram.add_packed::<S, 8>(simd, d.len())
+                    gram.add_packed::<S, 8>(simd, roots.len())
                 } else {
-                    gram.add_packed::<S, 4>(simd, d.len())
+                    gram.add_packed::<S, 4>(simd, roots.len())
                 }
             }
         }
-        vectorised(Add(self, v, d));
+        vectorised(Add(self, v, roots));
     }
 
     #[inline(always)]
-    fn pack(&mut self, v: &[f64], d: &[f64]) {
-        for (r, (v, d)) in v.chunks_exact(self.p).zip(d).enumerate() {
-            let root = d.sqrt();
+    fn pack(&mut self, v: &[f64], roots: &[f64]) {
+        for (r, (v, root)) in v.chunks_exact(self.p).zip(roots).enumerate() {
             for (strip, v) in v.chunks(STRIP).enumerate() {
                 let at = (strip * CHUNK + r) * STRIP;
                 for (packed, v) in self.packed[at..at + STRIP].iter_mut().zip(v) {
@@ -292,10 +291,11 @@ mod tests {
                 prop_assert!((g[j] - plain).abs() < 1e-12);
             }
 
-            let mut panels = vec![Gram::new(p), Gram::new(p)];
+            let mut panels = [Gram::new(p), Gram::new(p)];
             let half = n / 2;
-            panels[0].add(&v[..half * p], &d[..half]);
-            panels[1].add(&v[half * p..], &d[half..]);
+            let roots: Vec<f64> = d.iter().map(|d| d.sqrt()).collect();
+            panels[0].add(&v[..half * p], &roots[..half]);
+            panels[1].add(&v[half * p..], &roots[half..]);
             let mut m = vec![f64::NAN; p * p];
             Gram::total(panels.iter(), &mut m, p);
             for i in 0..p {

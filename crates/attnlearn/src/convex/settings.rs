@@ -67,8 +67,9 @@ pub struct Residuals {
 }
 
 impl Residuals {
-    /// The largest of the three.
+    /// The largest of the three; infinite when one is not a number.
     pub fn worst(&self) -> f64 {
-        self.primal.max(self.dual).max(self.gap)
+        let worst = |worst: f64, residual: f64| if residual.is_nan() { f64::INFINITY } else { worst.max(residual) };
+        [self.primal, self.dual, self.gap].into_iter().fold(0.0, worst)
     }
 }
