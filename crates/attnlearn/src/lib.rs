@@ -12,7 +12,7 @@
 //! - [`descend`]: variable projection, which polishes its answer to machine precision;
 //! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen.
 //!
-//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`] → [`sculpt`], [`certify`].
+//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`].
 //! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
 
 pub mod certify;

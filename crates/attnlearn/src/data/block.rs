@@ -3,7 +3,7 @@
 use super::Shape;
 use crate::linalg::lanes::{LANES, Real};
 
-/// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel repeat zeros.
+/// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero.
 #[derive(Clone, Debug)]
 pub struct Block<T> {
     shape: Shape,
@@ -44,6 +44,18 @@ impl<T: Real> Block<T> {
     /// Whether no example is held.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Zeroes the lanes of the last panel that no example uses.
+    pub(crate) fn clear_unused_lanes(&mut self) {
+        let (panel, used) = (self.len / LANES, self.len % LANES);
+        if used == 0 {
+            return;
+        }
+        let (px, py) = self.panel_sizes();
+        let x = self.x[panel * px..(panel + 1) * px].iter_mut().enumerate();
+        let y = self.y[panel * py..(panel + 1) * py].iter_mut().enumerate();
+        x.chain(y).filter(|(i, _)| i % LANES >= used).for_each(|(_, v)| *v = T::ZERO);
     }
 
     /// Sets the number of examples held.

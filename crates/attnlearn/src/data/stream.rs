@@ -42,6 +42,7 @@ impl TeacherStream {
         self.inputs.fill(&mut rng, block);
         block.set_len(left.min(capacity) as usize);
         teacher.outputs(block);
+        block.clear_unused_lanes();
     }
 }
 

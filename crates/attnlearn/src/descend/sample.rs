@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::data::{Block, ExampleSource, Shape};
+use std::ops::Range;
 
 /// `n` examples in plain order. A *row* is an (example, query token) pair; there are `n k` of them.
 #[derive(Clone, Debug)]
@@ -12,15 +13,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The first `n` examples from block `first` on, or as many as there are.
-    pub fn read(source: &dyn ExampleSource, first: u64, n: usize) -> Result<Self> {
+    /// The first `n` examples of a range of blocks, or as many as it has.
+    pub fn read(source: &dyn ExampleSource, blocks: Range<u64>, n: usize) -> Result<Self> {
         let shape = source.shape();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         let mut block = Block::<f64>::new(shape);
-        let mut index = first;
-        while x.len() < n * shape.k * shape.d {
+        for index in blocks {
             source.fill_f64(index, &mut block)?;
-            if block.is_empty() {
+            if block.is_empty() || x.len() >= n * shape.k * shape.d {
                 break;
             }
             let take = block.len().min(n - x.len() / (shape.k * shape.d));
@@ -29,7 +29,6 @@ impl Sample {
             y.resize(y_end + take * shape.k * shape.d_out, 0.0);
             block.copy_inputs(&mut x[x_end..]);
             block.copy_outputs(&mut y[y_end..]);
-            index += 1;
         }
         Ok(Self { shape, x, y })
     }

@@ -9,7 +9,8 @@
 //! 5. [`span`]: where K stays wide is `span{Θ_i − Θ_j}`; with the minimum-norm point it gives the span of the heads;
 //! 6. [`search`]: search m-tuples in the span, regress the projections, keep what explains fresh examples best.
 //!
-//! Phases 4–6 repeat on four times as many examples until the search explains the validation examples. Where input space is too small for
+//! Phases 4–6 repeat on four times as many examples until the search explains the validation examples, the examples end, or more of
+//! them no longer sharpen the rows. Where input space is too small for
 //! enough rows to agree, the projections that the search finds without a span serve to certify rows head by head, and phases 4–6 run
 //! once more on those. Then comes the polish over all parameters, which is not part of the paper's algorithm: errors are
 //! reported before and after it.

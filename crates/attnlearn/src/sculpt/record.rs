@@ -94,13 +94,13 @@ pub struct Record {
     pub seconds: f64,
     /// (Example, query) rows looked at.
     pub rows_seen: u64,
-    /// Rows accepted: certified to be attended alike by all heads.
+    /// Rows accepted: certified to be attended alike by all heads (phase 3: total weight of the rows attended at one token).
     pub rows_accepted: u64,
-    /// Half-widths of the slabs of the accepted rows, relative to ‖v‖ (phases 2, 4), or residuals (phases 1, 3).
+    /// Half-widths of the slabs of the accepted rows, relative to ‖v‖ (phases 2, 4).
     pub residuals: Quantiles,
     /// Smallest eigenvalues of the slab normals (phase 5), increasing.
     pub spectrum: Vec<f64>,
-    /// Widths of the body, widest direction first (phases 2, 4, 5).
+    /// Widths of the body along the directions of the hull and, last, along its centre, where it should be narrow (phase 5).
     pub widths: Vec<f64>,
     /// Rounds of sharpening (phase 3).
     pub rounds: Vec<Round>,
@@ -197,7 +197,7 @@ pub struct Learned {
     pub certificate: Option<Certificate>,
     /// One record per phase, in order; phases that ran again appear again.
     pub records: Vec<Record>,
-    /// Distinct examples read.
+    /// Distinct examples that served to learn: without those of validation and certificate.
     pub examples: u64,
     /// Whether the answer before the polish rests on rows certified with separated projections, because too few rows could be certified
     /// by agreement alone.

@@ -19,7 +19,7 @@ use rand_distr::StandardNormal;
 /// Points of the net along the hull's direction, from −3 to 3 times the radius of the simplex.
 const NET: usize = 49;
 
-/// The heads `Θ̄ ± t D` of the best pair on the net (m = 2), or the centre alone (m = 1).
+/// The best pair of points `Θ̄ + t D` on the net (m = 2), or the centre alone (m = 1).
 pub(crate) fn net(sample: &Sample, hull: &Hull) -> Vec<Mat<f64>> {
     let d = sample.shape().d;
     let centre = from_row_major(d, d, &hull.centre);

@@ -23,19 +23,21 @@ pub enum Heads {
 pub struct Settings {
     /// Heads (default: automatic, at most 4).
     pub heads: Heads,
-    /// Most examples read from an endless source (default 10⁸). A file is read at most once a phase, whatever this says.
+    /// Most distinct examples read from an endless source for learning (default 10⁸). Phases read them again as they need.
     pub most_examples: u64,
-    /// Held-out examples for the certificate, at most (default 20 000). A file gives at most a fifth of its examples.
+    /// Held-out examples for the certificate, at most (default 20 000). A file gives about a fifth of its examples.
     pub held_out: u64,
     /// The search in the span ends the stream when its validation NMSE falls below this (default 3·10⁻³).
     pub goal: f64,
-    /// A result is called recovered when the polished layer's held-out NMSE is at most this (default 10⁻¹²).
+    /// A result is called recovered when the polished layer's held-out NMSE is at most this (default 10⁻¹²); without the
+    /// polish, when it is at most `goal`.
     pub recovered: f64,
     /// One minus the confidence of the certificate (default 0.01).
     pub delta: f64,
     /// Use the paper's net over the affine hull for m ≤ 2 before the in-span optimisation (default true).
     pub net: bool,
-    /// Find the wide directions of the body by linear programs instead of eigenvectors (default false: the same directions, slower).
+    /// Find the wide directions of the body by linear programs instead of eigenvectors (default false: slower, and one accidental row
+    /// among the slabs widens the whole body).
     pub linear_programs: bool,
     /// Polish the answer over all parameters (default true).
     pub polish: bool,

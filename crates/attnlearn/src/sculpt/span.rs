@@ -9,7 +9,9 @@
 //! the hull is then given more dimensions than m, and the search has more room.
 
 use super::agreement::AgreeingRow;
+use super::proxy::Proxy;
 use crate::linalg::{Mat, symmetric_eigen};
+use crate::{Result, convex};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 
@@ -71,6 +73,20 @@ impl Hull {
         Some(Self { centre, directions, spectrum, rows: rows.len() })
     }
 
+    /// The paper-shaped way to the same hull: the m−1 widest directions of the body of these rows, by linear programs, and its point of
+    /// least norm. Every slab counts in full here, so one accidental row widens the whole body.
+    pub(crate) fn by_linear_programs(rows: &[AgreeingRow], m: usize, radius: f64, seed: u64) -> Result<Option<Self>> {
+        let Some(proxy) = Proxy::of(rows, radius, 0.02)? else { return Ok(None) };
+        let settings = convex::Settings { tolerance: 1e-7, ..Default::default() };
+        let found = convex::wide_directions(&proxy.body, m - 1, seed, &convex::WideSettings::default(), &settings)?;
+        let directions: Vec<Vec<f64>> = found.directions.col_iter().map(|c| c.iter().copied().collect()).collect();
+        let mut centre = proxy.point;
+        orthogonalise(&mut centre, &directions);
+        let spectrum = Self::fit(rows, rows.len(), m).map_or_else(Vec::new, |hull| hull.spectrum);
+        let complete = directions.len() + 1 == m && !spectrum.is_empty();
+        Ok(complete.then_some(Self { centre, directions, spectrum, rows: rows.len() }))
+    }
+
     /// The matrices (as vectors) that span the hull's linear span: centre first, then the directions.
     pub fn basis(&self) -> Vec<Vec<f64>> {
         std::iter::once(self.centre.clone()).chain(self.directions.iter().cloned()).collect()
@@ -78,7 +94,9 @@ impl Hull {
 
     /// How many heads the spectrum suggests: the number of eigenvalues before the largest relative jump, at most `most`.
     pub fn suggested_heads(&self, most: usize) -> usize {
-        let jump = |j: usize| self.spectrum[j] / self.spectrum[j - 1].max(1e-12 * self.spectrum[self.spectrum.len() - 1]);
+        // Below this an eigenvalue is all noise, and jumps between such mean nothing.
+        let floor = 1e-6 * self.spectrum[self.spectrum.len() / 2];
+        let jump = |j: usize| self.spectrum[j].max(floor) / self.spectrum[j - 1].max(floor);
         (1..=most.min(self.spectrum.len() - 1)).max_by(|a, b| jump(*a).total_cmp(&jump(*b))).unwrap_or(1)
     }
 }
@@ -214,6 +232,22 @@ mod tests {
                 })
                 .collect();
             assert!(errors[0] < 0.3 && errors[1] < 3e-3 && errors[2] < 1e-6, "m = {m}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn linear_programs_find_the_same_hull() {
+        for (seed, m) in [(21, 1), (22, 2), (23, 3)] {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let layer = TeacherSpec::dense(5, m, 4.0).draw(&mut rng).expect("a valid recipe");
+            let thetas: Vec<_> = layer.heads().iter().map(|h| h.theta.to_dense()).collect();
+            let rows = agreeing_rows(&thetas, 300, 1e-3, &mut rng);
+            let spectral = Hull::fit(&rows, 300, m).expect("enough rows");
+            let programs = Hull::by_linear_programs(&rows, m, 40.0, 1).expect("good input").expect("a body");
+            assert!(worst_sine(&spectral, &thetas) < 3e-3, "eigenvectors, m = {m}");
+            assert!(worst_sine(&programs, &thetas) < 3e-2, "linear programs, m = {m}: {}", worst_sine(&programs, &thetas));
+            let apart: Vec<f64> = spectral.centre.iter().zip(&programs.centre).map(|(a, b)| a - b).collect();
+            assert!(norm(&apart) < 0.05 * norm(&spectral.centre), "minimum-norm points, m = {m}");
         }
     }
 

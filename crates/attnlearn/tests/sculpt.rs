@@ -1,0 +1,173 @@
+//! The six-phase learner from end to end, on small problems and several seeds.
+
+use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::layer::{AttentionLayer, Head, Mask};
+use attnlearn::linalg::Mat;
+use attnlearn::sculpt::{Heads, Learned, Outcome, Phase, Settings, Stage, Unwatched, Watch, learn};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+fn teacher(d: usize, m: usize, norm: f64, seed: u64) -> AttentionLayer {
+    TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(seed)).expect("a valid recipe")
+}
+
+fn run(layer: &AttentionLayer, k: usize, len: Option<u64>, settings: Settings) -> Learned {
+    let source = TeacherStream::new(layer, k, InputDistribution::Boolean, 1234, len);
+    let settings = settings.check(&source).expect("good settings");
+    learn(&source, &settings, &Unwatched).expect("good examples")
+}
+
+fn given(m: usize) -> Settings {
+    Settings { heads: Heads::Given(m), most_examples: 2_000_000, held_out: 2048, ..Default::default() }
+}
+
+fn worst_theta(layer: &AttentionLayer, stage: &Option<Stage>) -> f64 {
+    let stage = stage.as_ref().expect("an answer");
+    let distance = layer.distance(&stage.layer).expect("same shape");
+    if distance.missing.is_empty() { distance.worst_theta() } else { f64::INFINITY }
+}
+
+/// Stated rate: all of 3 seeds, for one and for two heads.
+#[test]
+fn heads_are_recovered_before_and_after_the_polish() {
+    for (d, k, m, norm) in [(6, 3, 1, 4.0), (8, 4, 2, 6.0), (6, 3, 2, 6.0)] {
+        for seed in 0..3 {
+            let layer = teacher(d, m, norm, seed);
+            let learned = run(&layer, k, None, given(m));
+            assert_eq!(learned.outcome, Outcome::Recovered, "{d},{k},{m},{norm} seed {seed}");
+            assert!(worst_theta(&layer, &learned.before_polish) < 0.15, "before, {d},{k},{m} seed {seed}");
+            assert!(learned.before_polish.as_ref().is_some_and(|s| s.nmse < 1e-2));
+            assert!(worst_theta(&layer, &learned.after_polish) < 1e-8, "after, {d},{k},{m} seed {seed}");
+            let certificate = learned.certificate.expect("a certificate");
+            assert!(certificate.max_error < 1e-9 && certificate.n >= 2048);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_heads_is_found() {
+    for m in [1, 2] {
+        let layer = teacher(8, m, 6.0, 4);
+        let settings = Settings { heads: Heads::Auto { most: 3 }, ..given(1) };
+        let learned = run(&layer, 4, None, settings);
+        assert_eq!(learned.outcome, Outcome::Recovered);
+        assert_eq!(learned.after_polish.expect("an answer").layer.heads().len(), m);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_on_any_number_of_threads() {
+    let layer = teacher(6, 2, 6.0, 1);
+    let bits = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        let learned = pool.install(|| run(&layer, 3, None, given(2)));
+        let bytes = |stage: Option<Stage>| stage.expect("an answer").layer.to_bytes(&Default::default()).expect("finite");
+        (bytes(learned.before_polish), bytes(learned.after_polish))
+    };
+    let one = bits(1);
+    assert!(one == bits(2) && one == bits(3));
+}
+
+#[test]
+fn every_phase_leaves_a_record() {
+    let learned = run(&teacher(8, 2, 6.0, 2), 4, None, given(2));
+    for phase in
+        [Phase::Crude, Phase::Sculpt, Phase::Proxy, Phase::Resculpt, Phase::Span, Phase::Search, Phase::Polish, Phase::Certify]
+    {
+        assert!(learned.records.iter().any(|r| r.phase == phase && !r.note.is_empty()), "{phase:?}");
+    }
+    let resculpt = learned.records.iter().find(|r| r.phase == Phase::Resculpt).expect("phase 4");
+    assert!(resculpt.rows_seen > resculpt.rows_accepted && resculpt.rows_accepted > 0);
+    let span = learned.records.iter().rfind(|r| r.phase == Phase::Span).expect("phase 5");
+    assert!(span.spectrum.windows(2).all(|w| w[0] <= w[1]) && span.widths.len() == 2);
+}
+
+#[test]
+fn linear_programs_may_replace_eigenvectors() {
+    let layer = teacher(8, 2, 8.0, 0);
+    let learned = run(&layer, 4, None, Settings { linear_programs: true, ..given(2) });
+    assert_eq!(learned.outcome, Outcome::Recovered);
+    assert!(worst_theta(&layer, &learned.after_polish) < 1e-8);
+}
+
+#[test]
+fn without_the_polish_the_answer_is_that_of_the_six_phases() {
+    let layer = teacher(8, 2, 6.0, 3);
+    let learned = run(&layer, 4, None, Settings { polish: false, ..given(2) });
+    assert!(learned.after_polish.is_none());
+    assert_eq!(learned.outcome, Outcome::Recovered);
+    assert!(worst_theta(&layer, &learned.before_polish) < 0.15);
+}
+
+#[test]
+fn too_few_heads_are_not_called_recovered() {
+    let learned = run(&teacher(8, 3, 6.0, 1), 4, Some(20_000), Settings { most_examples: 20_000, ..given(1) });
+    assert!(!matches!(learned.outcome, Outcome::Recovered), "{}", learned.outcome);
+}
+
+#[test]
+fn projections_that_cancel_are_degenerate() {
+    let full = teacher(8, 2, 6.0, 7);
+    let (first, second) = (&full.heads()[0], &full.heads()[1]);
+    let minus: Mat<f64> = &first.w * faer::Scale(-1.0);
+    let layer = AttentionLayer::new(vec![first.clone(), Head::dense(second.theta.to_dense(), minus)], None, Mask::None);
+    let learned = run(&layer.expect("finite"), 4, Some(30_000), Settings { polish: false, ..given(2) });
+    assert!(!matches!(learned.outcome, Outcome::Recovered), "S = 0 leaves nothing to certify with: {}", learned.outcome);
+}
+
+#[test]
+fn gaussian_and_sphere_inputs_work_too() {
+    for inputs in [InputDistribution::Gaussian, InputDistribution::Sphere] {
+        let layer = teacher(8, 2, 6.0, 5);
+        let source = TeacherStream::new(&layer, 4, inputs, 5, None);
+        let settings = given(2).check(&source).expect("good settings");
+        let learned = learn(&source, &settings, &Unwatched).expect("good examples");
+        assert_eq!(learned.outcome, Outcome::Recovered, "{inputs:?}");
+        assert!(worst_theta(&layer, &learned.before_polish) < 0.15, "{inputs:?}");
+    }
+}
+
+#[test]
+fn a_run_can_be_stopped() {
+    struct Impatient(AtomicUsize, AtomicBool);
+    impl Watch for Impatient {
+        fn begin(&self, _: Phase) {
+            if self.0.fetch_add(1, Ordering::Relaxed) == 3 {
+                self.1.store(true, Ordering::Relaxed);
+            }
+        }
+        fn interrupted(&self) -> bool {
+            self.1.load(Ordering::Relaxed)
+        }
+    }
+    let source = TeacherStream::new(&teacher(8, 2, 6.0, 0), 4, InputDistribution::Boolean, 1, None);
+    let settings = given(2).check(&source).expect("good settings");
+    let stopped = learn(&source, &settings, &Impatient(AtomicUsize::new(0), AtomicBool::new(false)));
+    assert!(matches!(stopped, Err(attnlearn::Error::Interrupted)));
+}
+
+#[test]
+fn impossible_requests_are_refused() {
+    let layer = teacher(6, 1, 4.0, 0);
+    let message = |k: usize, len: Option<u64>, settings: Settings| {
+        let source = TeacherStream::new(&layer, k, InputDistribution::Boolean, 1, len);
+        settings.check(&source).expect_err("refused").to_string()
+    };
+    assert!(message(1, None, given(1)).contains("k = 1"));
+    assert!(message(3, None, given(7)).contains("7 heads"));
+    assert!(message(3, None, given(0)).contains("0 heads"));
+    assert!(message(3, Some(100), given(1)).contains("only 100"));
+    assert!(message(3, None, Settings { delta: 0.0, ..given(1) }).contains("--delta"));
+    assert!(message(3, None, Settings { goal: f64::NAN, ..given(1) }).contains("goal"));
+}
+
+#[test]
+fn constant_outputs_are_refused() {
+    let head = Head::dense(Mat::identity(6, 6), Mat::zeros(6, 6));
+    let layer = AttentionLayer::new(vec![head], Some(vec![1.0; 6]), Mask::None).expect("finite");
+    let source = TeacherStream::new(&layer, 3, InputDistribution::Boolean, 1, None);
+    let settings = given(1).check(&source).expect("good settings");
+    let error = learn(&source, &settings, &Unwatched).expect_err("refused").to_string();
+    assert!(error.contains("zero variance"), "{error}");
+}
