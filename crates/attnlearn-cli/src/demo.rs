@@ -149,6 +149,7 @@ impl Plan {
                 outcome: &learned.outcome,
                 outcome_text: learned.outcome.to_string(),
                 recovered: learned.outcome == Outcome::Recovered,
+                separated: learned.separated,
                 before_polish: stage(&learned.before_polish, before),
                 after_polish: stage(&learned.after_polish, after),
                 certificate: learned.certificate.as_ref(),
@@ -212,6 +213,7 @@ mod tests {
                 certificate: None,
                 records: vec![Record { note: "a note".into(), rows_seen: 12_345, ..Record::new(Phase::Crude) }],
                 examples: 1,
+                separated: false,
             };
             let compare = |stage: &Option<Stage>| {
                 Comparison::new(&teacher, &stage.as_ref().expect("given").layer, SAME_HEAD).expect("one shape")

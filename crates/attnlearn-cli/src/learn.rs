@@ -155,6 +155,7 @@ impl Plan {
                 outcome: &learned.outcome,
                 outcome_text: learned.outcome.to_string(),
                 recovered: learned.outcome == Outcome::Recovered,
+                separated: learned.separated,
                 before_polish: learned.before_polish.as_ref().map(report::stage_errors),
                 after_polish: learned.after_polish.as_ref().map(report::stage_errors),
                 certificate: learned.certificate.as_ref(),

@@ -24,6 +24,8 @@ pub struct LearnReport<'a> {
     pub outcome: &'a Outcome,
     /// The same, in words.
     pub outcome_text: String,
+    /// Whether the rows were certified with separated projections, agreement alone not sufficing.
+    pub separated: bool,
     /// Whether it ended well.
     pub recovered: bool,
     /// Errors of the six phases' own answer.
@@ -77,7 +79,8 @@ pub fn say_outcome(console: &Console, learned: &Learned, seconds: f64) {
         None => "–".into(),
     };
     if learned.layer().is_some() {
-        console.say(format!("before polish  {}", errors(&learned.before_polish)));
+        let how = if learned.separated { " (rows certified with separated projections)" } else { "" };
+        console.say(format!("before polish  {}{how}", errors(&learned.before_polish)));
         console.say(format!("after polish   {}", errors(&learned.after_polish)));
     }
 }

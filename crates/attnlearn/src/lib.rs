@@ -25,3 +25,8 @@ pub mod linalg;
 pub mod sculpt;
 
 pub use error::{Error, Result};
+
+/// The README's Rust example, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct ReadmeExample;

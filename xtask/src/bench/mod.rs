@@ -20,6 +20,9 @@ pub enum Bench {
         /// Only problems whose name contains this, e.g. `8,4,2`.
         #[arg(long, default_value = "")]
         only: String,
+        /// Only problems with these numbers of heads.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,3,4")]
+        heads: Vec<usize>,
         /// Where the table and the raw rows go.
         #[arg(long, default_value = "benches/runs/sculpt")]
         out: PathBuf,
@@ -31,7 +34,9 @@ pub enum Bench {
 /// Runs it.
 pub fn run(bench: &Bench) -> Result<(), String> {
     match bench {
-        Bench::Sculpt { teachers, four_head_teachers, only, out } => sculpt::run(*teachers, *four_head_teachers, only, out),
+        Bench::Sculpt { teachers, four_head_teachers, only, heads, out } => {
+            sculpt::run(*teachers, *four_head_teachers, only, heads, out)
+        }
         Bench::Rate => rate::run(),
     }
 }

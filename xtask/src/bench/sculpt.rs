@@ -85,7 +85,7 @@ struct Row {
 }
 
 /// Runs all problems, one row per teacher, and writes the table.
-pub fn run(teachers: u64, four_head_teachers: u64, only: &str, out: &Path) -> Result<(), String> {
+pub fn run(teachers: u64, four_head_teachers: u64, only: &str, heads: &[usize], out: &Path) -> Result<(), String> {
     let fail = |e: std::io::Error| format!("{}: {e}", out.display());
     fs::create_dir_all(out).map_err(fail)?;
     let mut raw = fs::File::create(out.join("raw.jsonl")).map_err(fail)?;
@@ -110,7 +110,7 @@ pub fn run(teachers: u64, four_head_teachers: u64, only: &str, out: &Path) -> Re
         "| d, k, m, ‖Θ‖_F | before polish | of which separated | after polish | Θ error before, median (worst) | after, worst | examples, median | seconds, median (worst) | limits |"
     );
     let _ = writeln!(table, "|---|---|---|---|---|---|---|---|---|");
-    for problem in problems().iter().filter(|p| p.name().contains(only)) {
+    for problem in problems().iter().filter(|p| p.name().contains(only) && heads.contains(&p.m)) {
         let count = if problem.m > 3 { four_head_teachers.min(teachers) } else { teachers };
         let mut rows = Vec::new();
         for teacher in 0..count {

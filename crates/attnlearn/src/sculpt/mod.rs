@@ -2,12 +2,12 @@
 //!
 //! From examples `(X, Y)`, `Y_a = Σ_i Σ_b p_i(a)_b x_bᵀ W_i`, `p_i(a) = softmax_b(x_aᵀ Θ_i x_b)`:
 //!
-//! 1. [`crude`]: correlate inputs and outputs for a first estimate of `S = Σ_i W_i`;
-//! 2. [`body`]: find rows where all heads attend alike ([`agreement`]); each is a slab that holds every `Θ_i`: the body K;
-//! 3. [`proxy`], [`sharpen`]: the minimum-norm point of K, and with its help `S` to several digits;
-//! 4. [`body`] again, with the sharp `S` and many more examples;
-//! 5. [`span`]: where K stays wide is `span{Θ_i − Θ_j}`; with the minimum-norm point it gives the span of the heads;
-//! 6. [`search`]: search m-tuples in the span, regress the projections, keep what explains fresh examples best.
+//! 1. `crude`: correlate inputs and outputs for a first estimate of `S = Σ_i W_i`;
+//! 2. `body`: find rows where all heads attend alike (`agreement`); each is a slab that holds every `Θ_i`: the body K;
+//! 3. `proxy`, `sharpen`: the minimum-norm point of K, and with its help `S` to several digits;
+//! 4. `body` again, with the sharp `S` and many more examples;
+//! 5. `span`: where K stays wide is `span{Θ_i − Θ_j}`; with the minimum-norm point it gives the span of the heads;
+//! 6. `search`: search m-tuples in the span, regress the projections, keep what explains fresh examples best.
 //!
 //! Phases 4–6 repeat on four times as many examples until the search explains the validation examples, the examples end, or more of
 //! them no longer sharpen the rows. Where input space is too small for

@@ -149,7 +149,8 @@ impl<'a> Run<'a> {
         let range = self.train(EARLY / 8);
         let moments = Moments::gather(self.source, range)?;
         let variance = moments.y_variance();
-        if !(variance > 1e-20 * (moments.y_square / moments.rows as f64).max(f64::MIN_POSITIVE)) {
+        let square = moments.y_square / moments.rows as f64;
+        if variance <= 1e-12 * square || square < f64::MIN_POSITIVE {
             return Err(Error::input(
                 "examples",
                 "all outputs are the same: y has zero variance",
