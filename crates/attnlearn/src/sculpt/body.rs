@@ -122,22 +122,10 @@ pub(crate) fn quality(rows: &[AgreeingRow]) -> Quantiles {
 mod tests {
     use super::super::Unwatched;
     use super::super::span::{Hull, norm, orthogonalise};
+    use super::super::testing::{examples, teacher, true_sum};
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
     use crate::layer::AttentionLayer;
     use crate::linalg::{Mat, row_major};
-    use rand::SeedableRng;
-    use rand_chacha::ChaCha8Rng;
-
-    fn teacher(d: usize, m: usize, size: f64, seed: u64) -> AttentionLayer {
-        TeacherSpec::dense(d, m, size).draw(&mut ChaCha8Rng::seed_from_u64(seed)).expect("a valid recipe")
-    }
-
-    fn true_sum(layer: &AttentionLayer) -> Mat<f64> {
-        let mut s = Mat::zeros(layer.d(), layer.d_out());
-        layer.heads().iter().for_each(|h| s += &h.w);
-        s
-    }
 
     /// `⟨Θ_i, v⟩` of every head.
     fn logits(layer: &AttentionLayer, row: &AgreeingRow) -> Vec<f64> {
@@ -148,7 +136,7 @@ mod tests {
     }
 
     fn dig(test: PairTest, layer: &AttentionLayer, k: usize, blocks: u64, capacity: usize) -> Vec<AgreeingRow> {
-        let source = TeacherStream::new(layer, k, InputDistribution::Boolean, 77, None);
+        let source = examples(layer, k);
         let mut quarry = Quarry::new(test, capacity);
         quarry.dig(&source, 0..blocks, &Unwatched).expect("a stream never fails");
         quarry.best()

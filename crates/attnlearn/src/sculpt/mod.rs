@@ -25,6 +25,8 @@ mod search;
 mod settings;
 mod sharpen;
 mod span;
+#[cfg(test)]
+mod testing;
 
 pub use record::{Learned, Outcome, Phase, Quantiles, Record, Stage, Unwatched, Watch};
 pub use settings::{FEWEST_EXAMPLES, Heads, Settings, ValidSettings};

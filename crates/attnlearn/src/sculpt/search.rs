@@ -159,3 +159,46 @@ pub(crate) fn open(sample: &Sample, m: usize, size: f64, effort: Effort, seed: u
     }
     Ok(best)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{examples, hull_of_two, relative, teacher, thetas};
+    use super::*;
+
+    /// Relative error of the worse head, in the better order.
+    fn worst(found: &[Mat<f64>], truth: &[Mat<f64>]) -> f64 {
+        let error = |i: usize, j: usize| relative(&found[i], &truth[0]).max(relative(&found[j], &truth[1]));
+        error(0, 1).min(error(1, 0))
+    }
+
+    /// On the exact hull of two heads, over 4 seeds: the net comes within its mesh, the optimisation to the heads themselves.
+    #[test]
+    fn both_searches_find_the_heads_in_their_hull() {
+        for seed in 0..4 {
+            let layer = teacher(6, 2, 5.0, seed);
+            let truth = thetas(&layer);
+            let hull = hull_of_two(&truth);
+            let sample = Sample::read(&examples(&layer, 3), 0..2, 512).expect("a stream never fails");
+            let on_net = net(&sample, &hull);
+            let mesh = 6.0 * norm(&hull.centre) / (NET - 1) as f64;
+            assert!(worst(&on_net, &truth) < 1.01 * mesh / 5.0, "seed {seed}: {}", worst(&on_net, &truth));
+            let effort = Effort { starts: 6, enough: 1e-8 };
+            for given in [Vec::new(), vec![on_net]] {
+                let found = in_span(&sample, &hull, 2, &given, effort, seed).expect("good input").expect("a fit");
+                assert!(worst(&found.thetas, &truth) < 1e-3, "seed {seed}: {}", worst(&found.thetas, &truth));
+            }
+        }
+    }
+
+    #[test]
+    fn random_simplices_lie_in_the_hull() {
+        let truth = thetas(&teacher(5, 2, 4.0, 1));
+        let hull = hull_of_two(&truth);
+        for theta in simplex(&hull, 2, 5, &mut ChaCha8Rng::seed_from_u64(3)) {
+            let mut rest = crate::linalg::row_major(theta.as_ref());
+            orthogonalise(&mut rest, &hull.directions);
+            let off: Vec<f64> = rest.iter().zip(&hull.centre).map(|(a, b)| a - b).collect();
+            assert!(norm(&off) < 1e-9);
+        }
+    }
+}
