@@ -17,6 +17,9 @@ pub enum Bench {
         /// Teachers of the four-head problem, which takes minutes each.
         #[arg(long, default_value_t = 3)]
         four_head_teachers: u64,
+        /// Examples at most, whatever the problem allows.
+        #[arg(long, default_value_t = u64::MAX)]
+        most_examples: u64,
         /// Only problems whose name contains this, e.g. `8,4,2`.
         #[arg(long, default_value = "")]
         only: String,
@@ -34,8 +37,11 @@ pub enum Bench {
 /// Runs it.
 pub fn run(bench: &Bench) -> Result<(), String> {
     match bench {
-        Bench::Sculpt { teachers, four_head_teachers, only, heads, out } => {
-            sculpt::run(*teachers, *four_head_teachers, only, heads, out)
+        Bench::Sculpt { teachers, four_head_teachers, most_examples, only, heads, out } => {
+            let mut problems = sculpt::problems();
+            problems.retain(|p| p.name().contains(only) && heads.contains(&p.m));
+            problems.iter_mut().for_each(|p| p.most_examples = p.most_examples.min(*most_examples));
+            sculpt::run(&problems, *teachers, *four_head_teachers, out)
         }
         Bench::Rate => rate::run(),
     }

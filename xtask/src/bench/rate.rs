@@ -24,7 +24,7 @@ pub fn run() -> Result<(), String> {
         let source = TeacherStream::new(&teacher, k, InputDistribution::Boolean, 2, None);
         // An unreachable goal keeps phase 4 going.
         let settings =
-            Settings { heads: Heads::Given(m), most_examples: 4_000_000, goal: 1e-9, polish: false, ..Default::default() };
+            Settings { heads: Heads::Given(m), most_examples: 2_200_000, goal: 1e-9, polish: false, ..Default::default() };
         let settings = settings.check(&source).map_err(|e| e.to_string())?;
         let learned = learn(&source, &settings, &Unwatched).map_err(|e| e.to_string())?;
         let longest = learned.records.iter().filter(|r| r.phase == Phase::Resculpt).max_by_key(|r| r.rows_seen);

@@ -14,17 +14,20 @@ use std::path::Path;
 use std::time::Instant;
 
 /// A problem and the limits it is set.
-struct Problem {
+pub struct Problem {
     d: usize,
     k: usize,
-    m: usize,
+    /// Heads.
+    pub m: usize,
     norm: f64,
     inputs: InputDistribution,
-    most_examples: u64,
+    /// Limit on examples.
+    pub most_examples: u64,
     seconds: f64,
 }
 
-fn problems() -> Vec<Problem> {
+/// All problems, in the order of the table.
+pub fn problems() -> Vec<Problem> {
     let boolean = |(d, k, m, norm): (usize, usize, usize, f64)| {
         let (most_examples, seconds) = match m {
             1 => (5_000_000, 5.0),
@@ -59,7 +62,8 @@ fn problems() -> Vec<Problem> {
 }
 
 impl Problem {
-    fn name(&self) -> String {
+    /// `d,k,m,‖Θ‖_F` and the inputs if not Boolean.
+    pub fn name(&self) -> String {
         let inputs = match self.inputs {
             InputDistribution::Boolean => "",
             InputDistribution::Gaussian => " Gaussian",
@@ -84,8 +88,8 @@ struct Row {
     seconds: f64,
 }
 
-/// Runs all problems, one row per teacher, and writes the table.
-pub fn run(teachers: u64, four_head_teachers: u64, only: &str, heads: &[usize], out: &Path) -> Result<(), String> {
+/// Runs the problems, one row per teacher, and writes the table.
+pub fn run(problems: &[Problem], teachers: u64, four_head_teachers: u64, out: &Path) -> Result<(), String> {
     let fail = |e: std::io::Error| format!("{}: {e}", out.display());
     fs::create_dir_all(out).map_err(fail)?;
     let mut raw = fs::File::create(out.join("raw.jsonl")).map_err(fail)?;
@@ -110,7 +114,7 @@ pub fn run(teachers: u64, four_head_teachers: u64, only: &str, heads: &[usize], 
         "| d, k, m, ‖Θ‖_F | before polish | of which separated | after polish | Θ error before, median (worst) | after, worst | examples, median | seconds, median (worst) | limits |"
     );
     let _ = writeln!(table, "|---|---|---|---|---|---|---|---|---|");
-    for problem in problems().iter().filter(|p| p.name().contains(only) && heads.contains(&p.m)) {
+    for problem in problems {
         let count = if problem.m > 3 { four_head_teachers.min(teachers) } else { teachers };
         let mut rows = Vec::new();
         for teacher in 0..count {

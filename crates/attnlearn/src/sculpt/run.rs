@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
         let sample = Sample::read(self.source, self.split.train.clone(), count.max(256))?;
         let validation = match self.validation.take() {
             Some(validation) => validation,
-            None => Sample::read(self.source, self.split.validation.clone(), usize::MAX / 1_000_000)?,
+            None => Sample::read(self.source, self.split.validation.clone(), VALIDATION as usize * Block::<f64>::CAPACITY)?,
         };
         Ok((sample, validation))
     }
