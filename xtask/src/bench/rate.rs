@@ -2,9 +2,10 @@
 //!
 //! Per example, with `z = XŜ` and all squared distances:
 //! forward `m k (d² + k d + d d_out + k d_out)`, certification `k d d_out + k²(d + d_out) + k² d_out` multiply-adds.
+//! The three parts are timed apart: sampling and sampling with the forward pass by themselves, certification as what is left.
 //! The yardstick is the same small product, `M x` for 16×16 matrices in the first-level cache, on as many threads.
 
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherSpec, TeacherStream};
 use attnlearn::linalg::lanes::{LANES, apply_matrix, vectorised};
 use attnlearn::sculpt::{Heads, Phase, Settings, Unwatched, learn};
 use pulp::{Simd, WithSimd};
@@ -17,8 +18,8 @@ use std::time::Instant;
 pub fn run() -> Result<(), String> {
     let peak = multiply_add_rate();
     println!("multiply-adds of 16×16 matrices in cache, f32, {} threads: {peak:.1} G/s", rayon::current_num_threads());
-    println!("| d, k, m, ‖Θ‖_F | examples/s, phase 4 | multiply-adds/example | G/s | share |");
-    println!("|---|---|---|---|---|");
+    println!("| d, k, m, ‖Θ‖_F | sampling | forward | certification | examples/s, phase 4 | multiply-adds/example | G/s | share |");
+    println!("|---|---|---|---|---|---|---|---|");
     for (d, k, m, norm) in [(8, 4, 2, 8.0), (12, 4, 3, 8.0), (12, 6, 2, 6.0), (16, 3, 4, 8.0)] {
         let teacher = TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(1)).map_err(|e| e.to_string())?;
         let source = TeacherStream::new(&teacher, k, InputDistribution::Boolean, 2, None);
@@ -33,13 +34,27 @@ pub fn run() -> Result<(), String> {
         let forward = m * k * (d * d + k * d + d * d + k * d);
         let certification = k * d * d + k * k * 2 * d + k * k * d;
         let work = (forward + certification) as f64;
+        let sampling = nanoseconds(source.shape(), |block, index| {
+            InputDistribution::Boolean.fill(&mut ChaCha8Rng::seed_from_u64(index), block);
+        });
+        let drawing = nanoseconds(source.shape(), |block, index| source.fill_f32(index, block).unwrap_or_default());
         println!(
-            "| {d}, {k}, {m}, {norm} | {rate:.2e} | {work} | {:.1} | {:.0} % |",
+            "| {d}, {k}, {m}, {norm} | {sampling:.0} ns | {:.0} ns | {:.0} ns | {rate:.2e} | {work} | {:.1} | {:.0} % |",
+            drawing - sampling,
+            1e9 / rate - drawing,
             rate * work / 1e9,
             100.0 * rate * work / 1e9 / peak
         );
     }
     Ok(())
+}
+
+/// Nanoseconds per example of filling blocks on all threads.
+fn nanoseconds(shape: Shape, fill: impl Fn(&mut Block<f32>, u64) + Sync) -> f64 {
+    const BLOCKS: u64 = 2000;
+    let start = Instant::now();
+    (0..BLOCKS).into_par_iter().for_each_init(|| Block::new(shape), |block, index| fill(block, index));
+    start.elapsed().as_secs_f64() * 1e9 / (BLOCKS * Block::<f32>::CAPACITY as u64) as f64
 }
 
 /// Multiply-adds per nanosecond of the forward pass's own inner loop on data that stay in cache.

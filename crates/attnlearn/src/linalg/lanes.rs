@@ -237,6 +237,17 @@ pub fn apply_matrix<T: Real, S: Simd>(
     }
 }
 
+/// Rows `first..first + R` of a row-major matrix. A plain loop: the closures of `array::from_fn` are not always inlined, and what is
+/// not inlined is not compiled for the instruction set.
+#[inline(always)]
+fn rows_of<V, const R: usize>(matrix: &[V], first: usize, cols: usize) -> [&[V]; R] {
+    let mut rows: [&[V]; R] = [&[]; R];
+    for (i, row) in rows.iter_mut().enumerate() {
+        *row = &matrix[(first + i) * cols..(first + i + 1) * cols];
+    }
+    rows
+}
+
 /// `R` rows of the matrix by one token, the sums held in registers.
 #[inline(always)]
 fn apply_tile<T: Real, S: Simd, const R: usize>(
@@ -249,9 +260,14 @@ fn apply_tile<T: Real, S: Simd, const R: usize>(
     out: &mut [T::Vector<S>],
 ) {
     let chunks = chunks::<T, S>();
-    let rows: [&[T]; R] = std::array::from_fn(|i| &m[(r + i) * cols..(r + i + 1) * cols]);
+    let rows = rows_of::<T, R>(m, r, cols);
     for chunk in 0..chunks {
-        let mut sum: [T::Vector<S>; R] = std::array::from_fn(|i| T::splat(simd, start.map_or(T::ZERO, |s| s[r + i])));
+        let mut sum = [T::splat(simd, T::ZERO); R];
+        if let Some(start) = start {
+            for i in 0..R {
+                sum[i] = T::splat(simd, start[r + i]);
+            }
+        }
         for c in 0..cols {
             let x = x[c * chunks + chunk];
             for i in 0..R {
@@ -288,7 +304,7 @@ fn dots_tile<T: Real, S: Simd, const B: usize>(
     out: &mut [T::Vector<S>],
 ) {
     let (chunks, len) = (chunks::<T, S>(), q.len());
-    let x: [&[T::Vector<S>]; B] = std::array::from_fn(|i| &x[(b + i) * len..(b + i + 1) * len]);
+    let x = rows_of::<T::Vector<S>, B>(x, b, len);
     for chunk in 0..chunks {
         let mut sum = [T::splat(simd, T::ZERO); B];
         let mut e = chunk;
@@ -347,7 +363,10 @@ fn mix_tile<T: Real, S: Simd, const E: usize>(
 ) {
     let (chunks, len) = (chunks::<T, S>(), out.len());
     for chunk in 0..chunks {
-        let mut sum: [T::Vector<S>; E] = std::array::from_fn(|i| out[e + i * chunks + chunk]);
+        let mut sum = [T::splat(simd, T::ZERO); E];
+        for i in 0..E {
+            sum[i] = out[e + i * chunks + chunk];
+        }
         for b in 0..p.len() / chunks {
             let x = &x[b * len..(b + 1) * len];
             for i in 0..E {
