@@ -10,6 +10,7 @@
 //!
 //! - [`sculpt`]: the six-phase algorithm of Chen and Li, *Provably learning a multi-head attention layer*;
 //! - [`descend`]: variable projection, which polishes its answer to machine precision;
+//! - [`features`]: random-feature attention, many frozen heads with trained values, and its kernels;
 //! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen.
 //!
 //! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`].
@@ -20,6 +21,7 @@ pub mod convex;
 pub mod data;
 pub mod descend;
 mod error;
+pub mod features;
 pub mod layer;
 pub mod linalg;
 pub mod sculpt;

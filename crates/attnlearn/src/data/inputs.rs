@@ -1,7 +1,8 @@
 //! Input distributions over sequences `X ∈ R^{k×d}` with independent tokens of covariance `I`.
 
 use super::Block;
-use crate::linalg::lanes::{LANES, Real};
+use crate::linalg::lanes::{LANES, Real, vectorised};
+use pulp::{Simd, WithSimd};
 use rand::{Rng, RngExt};
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
@@ -39,12 +40,24 @@ impl InputDistribution {
 
 /// One random bit a number; 32 bits serve two entries of the panel.
 fn signs<T: Real>(rng: &mut impl Rng, x: &mut [T]) {
-    for pair in x.chunks_mut(2 * LANES) {
-        let bits = rng.next_u32();
-        for (l, v) in pair.iter_mut().enumerate() {
-            *v = if (bits >> l) & 1 == 1 { T::ONE } else { -T::ONE };
+    struct Unpack<'a, T> {
+        bits: &'a [u32],
+        x: &'a mut [T],
+    }
+    impl<T: Real> WithSimd for Unpack<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            for (i, entry) in self.x.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                let bits = self.bits[i / 2] >> (i % 2 * LANES);
+                for l in 0..LANES {
+                    entry[l] = if (bits >> l) & 1 == 1 { T::ONE } else { -T::ONE };
+                }
+            }
         }
     }
+    let bits: Vec<u32> = (0..x.len().div_ceil(2 * LANES)).map(|_| rng.next_u32()).collect();
+    vectorised(Unpack { bits: &bits, x });
 }
 
 fn normals<T: Real>(rng: &mut impl Rng, x: &mut [T]) {

@@ -5,7 +5,8 @@
 
 use super::{AttentionLayer, Mask, Theta};
 use crate::data::Block;
-use crate::linalg::lanes::{LANES, Real, apply_matrix, dots, mix, softmax, vectorised};
+use crate::linalg::lanes::{LANES, Real, softmax, vectorised};
+use crate::linalg::product::{apply_matrix, dots, mix};
 use crate::linalg::{Mat, MatRef, row_major};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -82,7 +83,7 @@ impl<T: Real> Evaluator<T> {
         let k = x.len() / (d * LANES);
         scratch.queries.resize(k * d * LANES, T::ZERO);
         scratch.values.resize(k * d_out * LANES, T::ZERO);
-        scratch.p.resize(k * LANES, T::ZERO);
+        scratch.p.resize(k * k * LANES, T::ZERO);
         match &self.bias {
             None => y.fill(T::ZERO),
             Some(bias) => {
@@ -102,16 +103,12 @@ impl<T: Real> Evaluator<T> {
                 }
             }
             apply_matrix(simd, &head.w_t, d_out, d, None, k, x, &mut scratch.values);
-            for a in 0..k {
-                let visible = match self.mask {
-                    Mask::None => k,
-                    Mask::Causal => a + 1,
-                };
-                let p = &mut scratch.p[..visible * LANES];
-                dots(simd, &scratch.queries[a * d * LANES..(a + 1) * d * LANES], x, visible, p);
-                softmax(p);
-                mix(simd, p, &scratch.values, &mut y[a * d_out * LANES..(a + 1) * d_out * LANES]);
+            dots(simd, k, d, &scratch.queries, x, &mut scratch.p);
+            match self.mask {
+                Mask::None => softmax(simd, k, |_| k, &mut scratch.p),
+                Mask::Causal => softmax(simd, k, |a| a + 1, &mut scratch.p),
             }
+            mix(simd, k, d_out, &scratch.p, &scratch.values, y);
         }
     }
 }

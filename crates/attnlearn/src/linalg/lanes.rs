@@ -57,6 +57,16 @@ pub trait Real:
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
     /// `a · b + c` in every lane.
     fn fma<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// `a + b` in every lane.
+    fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// `a − b` in every lane.
+    fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// `a · b` in every lane.
+    fn times<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// `a / b` in every lane.
+    fn over<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// The larger of the two in every lane.
+    fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Reads block `index` of `source` in this precision.
     fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()>;
 }
@@ -113,6 +123,26 @@ impl Real for f32 {
     #[inline(always)]
     fn fma<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
         simd.mul_add_f32s(a, b, c)
+    }
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.add_f32s(a, b)
+    }
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.sub_f32s(a, b)
+    }
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.mul_f32s(a, b)
+    }
+    #[inline(always)]
+    fn over<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.div_f32s(a, b)
+    }
+    #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.max_f32s(a, b)
     }
     fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()> {
         source.fill_f32(index, block)
@@ -186,6 +216,26 @@ impl Real for f64 {
     fn fma<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
         simd.mul_add_f64s(a, b, c)
     }
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.add_f64s(a, b)
+    }
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.sub_f64s(a, b)
+    }
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.mul_f64s(a, b)
+    }
+    #[inline(always)]
+    fn over<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.div_f64s(a, b)
+    }
+    #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.max_f64s(a, b)
+    }
     fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()> {
         source.fill_f64(index, block)
     }
@@ -200,215 +250,80 @@ pub fn vectorised<K: WithSimd>(kernel: K) -> K::Output {
 
 /// Vectors that make up the lanes of one entry of a panel.
 #[inline(always)]
-const fn chunks<T: Real, S: Simd>() -> usize {
+pub(super) const fn chunks<T: Real, S: Simd>() -> usize {
     LANES * size_of::<T>() / size_of::<T::Vector<S>>()
 }
 
-/// `out[t] = M x[t] (+ start)` for `tokens` vectors at once; `m` is `rows × cols` row-major, `x` is
-/// `[tokens][cols][LANES]`, `out` is `[tokens][rows][LANES]`. With `start`, that vector is added to every token's result.
+/// `out[b] = ‖x[b] − y‖²` for `tokens` vectors `x[b]`, lane by lane; `y` is `[d][LANES]`, `x` is `[tokens][d][LANES]`.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub fn apply_matrix<T: Real, S: Simd>(
-    simd: S,
-    m: &[T],
-    rows: usize,
-    cols: usize,
-    start: Option<&[T]>,
-    tokens: usize,
-    x: &[T],
-    out: &mut [T],
-) {
-    for t in 0..tokens {
-        let x = T::vectors::<S>(&x[t * cols * LANES..(t + 1) * cols * LANES]);
-        let out = T::vectors_mut::<S>(&mut out[t * rows * LANES..(t + 1) * rows * LANES]);
-        let mut r = 0;
-        while r + 8 <= rows {
-            apply_tile::<T, S, 8>(simd, m, cols, start, r, x, out);
-            r += 8;
-        }
-        while r + 4 <= rows {
-            apply_tile::<T, S, 4>(simd, m, cols, start, r, x, out);
-            r += 4;
-        }
-        while r < rows {
-            apply_tile::<T, S, 1>(simd, m, cols, start, r, x, out);
-            r += 1;
-        }
-    }
-}
-
-/// Rows `first..first + R` of a row-major matrix. A plain loop: the closures of `array::from_fn` are not always inlined, and what is
-/// not inlined is not compiled for the instruction set.
-#[inline(always)]
-fn rows_of<V, const R: usize>(matrix: &[V], first: usize, cols: usize) -> [&[V]; R] {
-    let mut rows: [&[V]; R] = [&[]; R];
-    for (i, row) in rows.iter_mut().enumerate() {
-        *row = &matrix[(first + i) * cols..(first + i + 1) * cols];
-    }
-    rows
-}
-
-/// `R` rows of the matrix by one token, the sums held in registers.
-#[inline(always)]
-fn apply_tile<T: Real, S: Simd, const R: usize>(
-    simd: S,
-    m: &[T],
-    cols: usize,
-    start: Option<&[T]>,
-    r: usize,
-    x: &[T::Vector<S>],
-    out: &mut [T::Vector<S>],
-) {
-    let chunks = chunks::<T, S>();
-    let rows = rows_of::<T, R>(m, r, cols);
-    for chunk in 0..chunks {
-        let mut sum = [T::splat(simd, T::ZERO); R];
-        if let Some(start) = start {
-            for i in 0..R {
-                sum[i] = T::splat(simd, start[r + i]);
-            }
-        }
-        for c in 0..cols {
-            let x = x[c * chunks + chunk];
-            for i in 0..R {
-                sum[i] = T::fma(simd, T::splat(simd, rows[i][c]), x, sum[i]);
-            }
-        }
-        for i in 0..R {
-            out[(r + i) * chunks + chunk] = sum[i];
-        }
-    }
-}
-
-/// `out[b] = ⟨q, x[b]⟩` for `tokens` vectors `x[b]`, lane by lane; `q` is `[d][LANES]`, `x` is `[tokens][d][LANES]`.
-#[inline(always)]
-pub fn dots<T: Real, S: Simd>(simd: S, q: &[T], x: &[T], tokens: usize, out: &mut [T]) {
-    let (q, x, out) = (T::vectors::<S>(q), T::vectors::<S>(x), T::vectors_mut::<S>(out));
+pub fn square_distances<S: Simd>(simd: S, y: &[f32], x: &[f32], tokens: usize, out: &mut [f32]) {
+    let (y, x, out) = (f32::vectors::<S>(y), f32::vectors::<S>(x), f32::vectors_mut::<S>(out));
     let mut b = 0;
     while b + 4 <= tokens {
-        dots_tile::<T, S, 4>(simd, q, x, b, out);
+        distances_tile::<S, 4>(simd, y, x, b, out);
         b += 4;
     }
-    while b < tokens {
-        dots_tile::<T, S, 1>(simd, q, x, b, out);
-        b += 1;
+    if b + 2 <= tokens {
+        distances_tile::<S, 2>(simd, y, x, b, out);
+        b += 2;
+    }
+    if b < tokens {
+        distances_tile::<S, 1>(simd, y, x, b, out);
     }
 }
 
 #[inline(always)]
-fn dots_tile<T: Real, S: Simd, const B: usize>(
-    simd: S,
-    q: &[T::Vector<S>],
-    x: &[T::Vector<S>],
-    b: usize,
-    out: &mut [T::Vector<S>],
-) {
-    let (chunks, len) = (chunks::<T, S>(), q.len());
-    let x = rows_of::<T::Vector<S>, B>(x, b, len);
+#[allow(clippy::needless_range_loop)]
+fn distances_tile<S: Simd, const B: usize>(simd: S, y: &[S::f32s], x: &[S::f32s], first: usize, out: &mut [S::f32s]) {
+    let (chunks, len) = (chunks::<f32, S>(), y.len());
+    let x = &x[first * len..(first + B) * len];
     for chunk in 0..chunks {
-        let mut sum = [T::splat(simd, T::ZERO); B];
-        let mut e = chunk;
-        while e < len {
-            for i in 0..B {
-                sum[i] = T::fma(simd, q[e], x[i][e], sum[i]);
-            }
-            e += chunks;
-        }
-        for i in 0..B {
-            out[(b + i) * chunks + chunk] = sum[i];
-        }
-    }
-}
-
-/// `‖x − y‖²`, lane by lane, of two vectors `[d][LANES]`: one vector of sums for each `S`-vector that makes up a panel entry.
-#[inline(always)]
-pub fn square_distance<S: Simd>(simd: S, x: &[f32], y: &[f32], out: &mut [f32]) {
-    let chunks = chunks::<f32, S>();
-    let (x, y, out) = (f32::vectors::<S>(x), f32::vectors::<S>(y), f32::vectors_mut::<S>(out));
-    for chunk in 0..chunks {
-        let mut sum = simd.splat_f32s(0.0);
-        let mut e = chunk;
-        while e < x.len() {
-            let gap = simd.sub_f32s(x[e], y[e]);
-            sum = simd.mul_add_f32s(gap, gap, sum);
-            e += chunks;
-        }
-        out[chunk] = sum;
-    }
-}
-
-/// `out += Σ_b p[b] x[b]`, lane by lane; `p` is `[tokens][LANES]`, `x` is `[tokens][d][LANES]`, `out` is `[d][LANES]`.
-#[inline(always)]
-pub fn mix<T: Real, S: Simd>(simd: S, p: &[T], x: &[T], out: &mut [T]) {
-    let chunks = chunks::<T, S>();
-    let (p, x, out) = (T::vectors::<S>(p), T::vectors::<S>(x), T::vectors_mut::<S>(out));
-    let mut e = 0;
-    while e + 4 * chunks <= out.len() {
-        mix_tile::<T, S, 4>(simd, p, x, e, out);
-        e += 4 * chunks;
-    }
-    while e < out.len() {
-        mix_tile::<T, S, 1>(simd, p, x, e, out);
-        e += chunks;
-    }
-}
-
-#[inline(always)]
-fn mix_tile<T: Real, S: Simd, const E: usize>(
-    simd: S,
-    p: &[T::Vector<S>],
-    x: &[T::Vector<S>],
-    e: usize,
-    out: &mut [T::Vector<S>],
-) {
-    let (chunks, len) = (chunks::<T, S>(), out.len());
-    for chunk in 0..chunks {
-        let mut sum = [T::splat(simd, T::ZERO); E];
-        for i in 0..E {
-            sum[i] = out[e + i * chunks + chunk];
-        }
-        for b in 0..p.len() / chunks {
-            let x = &x[b * len..(b + 1) * len];
-            for i in 0..E {
-                sum[i] = T::fma(simd, p[b * chunks + chunk], x[e + i * chunks + chunk], sum[i]);
+        let mut sum = [simd.splat_f32s(0.0); B];
+        for e in (chunk..len).step_by(chunks) {
+            for b in 0..B {
+                let gap = simd.sub_f32s(x[b * len + e], y[e]);
+                sum[b] = simd.mul_add_f32s(gap, gap, sum[b]);
             }
         }
-        for i in 0..E {
-            out[e + i * chunks + chunk] = sum[i];
+        for b in 0..B {
+            out[(first + b) * chunks + chunk] = sum[b];
         }
     }
 }
 
-/// `p ← softmax(p)` over the `[tokens][LANES]` logits, lane by lane.
+/// Row by row, lane by lane, `p[a] ← softmax(p[a])` over the first `visible(a)` of the `tokens` logits, 0 for the others;
+/// `p` is `[tokens][tokens][LANES]`.
 #[inline(always)]
-pub fn softmax<T: Real>(p: &mut [T]) {
-    let mut top = [T::LOWEST; LANES];
-    for logits in p.chunks_exact(LANES) {
-        for l in 0..LANES {
-            top[l] = top[l].max(logits[l]);
-        }
-    }
-    for logits in p.chunks_exact_mut(LANES) {
-        for l in 0..LANES {
-            logits[l] = logits[l] - top[l];
+pub fn softmax<T: Real, S: Simd>(simd: S, tokens: usize, visible: impl Fn(usize) -> usize, p: &mut [T]) {
+    let width = chunks::<T, S>();
+    for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(tokens * width).enumerate() {
+        for chunk in 0..width {
+            let mut top = row[chunk];
+            for b in 1..visible(a) {
+                top = T::larger(simd, top, row[b * width + chunk]);
+            }
+            for b in 0..tokens {
+                row[b * width + chunk] = T::minus(simd, row[b * width + chunk], top);
+            }
         }
     }
     // One long loop over all exponentials: the loop vectoriser takes it whole.
     for v in p.iter_mut() {
         *v = v.exp();
     }
-    let mut total = [T::ZERO; LANES];
-    for p in p.chunks_exact(LANES) {
-        for l in 0..LANES {
-            total[l] += p[l];
-        }
-    }
-    for l in 0..LANES {
-        total[l] = T::ONE / total[l];
-    }
-    for p in p.chunks_exact_mut(LANES) {
-        for l in 0..LANES {
-            p[l] = p[l] * total[l];
+    for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(tokens * width).enumerate() {
+        for chunk in 0..width {
+            let mut total = row[chunk];
+            for b in 1..visible(a) {
+                total = T::plus(simd, total, row[b * width + chunk]);
+            }
+            let scale = T::over(simd, T::splat(simd, T::ONE), total);
+            for b in 0..visible(a) {
+                row[b * width + chunk] = T::times(simd, row[b * width + chunk], scale);
+            }
+            for b in visible(a)..tokens {
+                row[b * width + chunk] = T::splat(simd, T::ZERO);
+            }
         }
     }
 }
@@ -425,24 +340,6 @@ mod tests {
             prop_assert!((Real::exp(x) / exact - 1.0).abs() < 4e-16);
             let x32 = x as f32;
             prop_assert!((f64::from(Real::exp(x32)) / f64::exp(f64::from(x32)) - 1.0).abs() < 3e-7);
-        }
-
-        #[test]
-        fn matrix_application_is_the_plain_product(rows in 1usize..10, cols in 1usize..10, tokens in 1usize..6, seed in 0u64..100) {
-            let value = |i: usize| (((i as u64 * 2_654_435_761 + seed * 97) % 1000) as f64) / 500.0 - 1.0;
-            let m: Vec<f64> = (0..rows * cols).map(value).collect();
-            let start: Vec<f64> = (0..rows).map(|i| value(i + 7)).collect();
-            let x: Vec<f64> = (0..tokens * cols * LANES).map(|i| value(i + 13)).collect();
-            let mut out = vec![f64::NAN; tokens * rows * LANES];
-            apply_matrix(pulp::Scalar, &m, rows, cols, Some(&start), tokens, &x, &mut out);
-            for t in 0..tokens {
-                for r in 0..rows {
-                    for l in 0..LANES {
-                        let plain: f64 = start[r] + (0..cols).map(|c| m[r * cols + c] * x[(t * cols + c) * LANES + l]).sum::<f64>();
-                        prop_assert!((out[(t * rows + r) * LANES + l] - plain).abs() < 1e-13);
-                    }
-                }
-            }
         }
     }
 

@@ -4,6 +4,7 @@ mod assignment;
 mod dense;
 pub mod lanes;
 mod moments;
+pub mod product;
 
 pub(crate) use assignment::assign;
 pub use dense::*;

@@ -25,7 +25,8 @@
 //! being kept out by the residual. Then `δ = max_i |log(p_ib/p_ic) − mean|` is the disagreement itself rather than a bound on it.
 
 use crate::data::Block;
-use crate::linalg::lanes::{LANES, apply_matrix, square_distance, vectorised};
+use crate::linalg::lanes::{LANES, square_distances, vectorised};
+use crate::linalg::product::apply_matrix;
 use crate::linalg::{Mat, frobenius, row_major, solve_spd};
 use pulp::{Simd, WithSimd};
 
@@ -265,15 +266,9 @@ impl WithSimd for Screen<'_> {
             apply_matrix(simd, &self.test.s_t, d_out, d, None, k, x, &mut z);
             let token = |t: usize, size: usize| t * size * LANES..(t + 1) * size * LANES;
             for b in 0..k {
-                for c in 0..b {
-                    for (from, to) in [(b, c), (c, b)] {
-                        let at = (from * k + to) * LANES;
-                        let (i, j) = (token(b, d), token(c, d));
-                        square_distance(simd, &x[i], &x[j], &mut x_distance[at..at + LANES]);
-                        let (i, j) = (token(b, d_out), token(c, d_out));
-                        square_distance(simd, &z[i], &z[j], &mut z_distance[at..at + LANES]);
-                    }
-                }
+                let row = b * k * LANES..(b + 1) * k * LANES;
+                square_distances(simd, &x[token(b, d)], x, k, &mut x_distance[row.clone()]);
+                square_distances(simd, &z[token(b, d_out)], &z, k, &mut z_distance[row]);
             }
             let lanes = |buffer: &[f32], i: usize, j: usize, chunk: usize| {
                 S::as_simd_f32s(&buffer[(i * k + j) * LANES..(i * k + j + 1) * LANES]).0[chunk]
@@ -300,11 +295,8 @@ impl WithSimd for Screen<'_> {
                 }
             }
             for a in 0..k {
-                square_distance(simd, &x[token(a, d)], &origin, &mut x_square);
-                for b in 0..k {
-                    let out = &mut r[b * LANES..(b + 1) * LANES];
-                    square_distance(simd, &y[token(a, d_out)], &z[token(b, d_out)], out);
-                }
+                square_distances(simd, &origin, &x[token(a, d)], 1, &mut x_square);
+                square_distances(simd, &y[token(a, d_out)], &z, k, &mut r);
                 for chunk in 0..LANES / width {
                     let eta = simd.mul_f32s(eta_square, S::as_simd_f32s(&x_square).0[chunk]);
                     // Negative where some pair passes: (‖ρ‖² − slack) weakest² − min(δ, η‖v‖)² (q(1−q))².

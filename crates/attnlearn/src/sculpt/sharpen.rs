@@ -12,7 +12,8 @@
 
 use super::Watch;
 use crate::data::{Block, ExampleSource, scan};
-use crate::linalg::lanes::{LANES, apply_matrix, square_distance, vectorised};
+use crate::linalg::lanes::{LANES, square_distances, vectorised};
+use crate::linalg::product::apply_matrix;
 use crate::linalg::{Mat, frobenius, row_major, solve_spd, symmetric_eigen};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
@@ -194,15 +195,15 @@ impl WithSimd for Nearest<'_> {
         let shape = self.block.shape();
         let (k, d, d_out) = (shape.k, shape.d, shape.d_out);
         let mut z = vec![0.0f32; k * d_out * LANES];
+        let mut distances = vec![0.0f32; k * LANES];
         let mut out = Vec::with_capacity(self.block.len().next_multiple_of(LANES) * k);
         for (x, y) in self.block.panels() {
             apply_matrix(simd, self.s_t, d_out, d, None, k, x, &mut z);
             let row = d_out * LANES;
             for a in 0..k {
                 let mut best = [(f32::MAX, 0u32); LANES];
-                for b in 0..k {
-                    let mut distance = [0.0f32; LANES];
-                    square_distance(simd, &y[a * row..(a + 1) * row], &z[b * row..(b + 1) * row], &mut distance);
+                square_distances(simd, &y[a * row..(a + 1) * row], &z, k, &mut distances);
+                for (b, distance) in distances.as_chunks::<LANES>().0.iter().enumerate() {
                     for l in 0..LANES {
                         if distance[l] < best[l].0 {
                             best[l] = (distance[l], b as u32);

@@ -1,0 +1,16 @@
+//! Random-feature attention: layers whose many heads are frozen at random and whose values are trained.
+//!
+//! An input is a *set*: a query `x_0` and keys `x_1 … x_N`, all in `R^d`; `x̃ = [x; 1]`. With frozen `W_m`,
+//!
+//! ```text
+//! f(x_{0:N}) = Σ_{m≤M} (1/N) Σ_{i≤N} σ(⟨W_m, x̃_0 x̃_iᵀ⟩) ⟨v_m, x̃_i⟩
+//! ```
+//!
+//! is linear in the trained `v`: a [`FeatureMap`] turns a set into `p = M(d+1)` numbers, and fitting is ridge regression.
+//! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
+
+mod map;
+mod sets;
+
+pub use map::FeatureMap;
+pub use sets::{SetBlock, SetShape, SetSource, Sets};

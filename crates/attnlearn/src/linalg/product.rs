@@ -1,0 +1,278 @@
+//! Products of small matrices, sixteen examples at a time: panels by fixed matrices, and panels by panels.
+//!
+//! One kernel does all three products of the forward pass: `Θᵀ x_a`, `⟨q_a, x_b⟩` and `Σ_b p_ab u_b`.
+
+// Bounds are asserted once a product rather than at every load: reasons beside each use.
+#![allow(unsafe_code)]
+
+use super::lanes::{Real, chunks};
+use pulp::Simd;
+
+/// A factor of a [`product`]: what stands at `(i, c)`, in every lane.
+trait Factor<T: Real, S: Simd>: Copy {
+    /// Whether all entries `(i, c)` with `i < rows`, `c < inner` are there.
+    fn has(self, rows: usize, inner: usize) -> bool;
+    /// Entry `(i, c)`, vector `chunk` of its lanes.
+    ///
+    /// # Safety
+    /// The factor must [have](Factor::has) the entry. [`product`] asks once; asking at every load costs a third of its time.
+    unsafe fn at(self, simd: S, i: usize, c: usize, chunk: usize) -> T::Vector<S>;
+}
+
+/// A panel whose entry `(i, c)` is number `i · outer + c · inner`.
+#[derive(Clone, Copy)]
+struct Panel<'a, V> {
+    entries: &'a [V],
+    outer: usize,
+    inner: usize,
+}
+
+impl<T: Real, S: Simd> Factor<T, S> for Panel<'_, T::Vector<S>> {
+    #[inline(always)]
+    fn has(self, rows: usize, inner: usize) -> bool {
+        rows == 0
+            || inner == 0
+            || ((rows - 1) * self.outer + (inner - 1) * self.inner + 1) * chunks::<T, S>() <= self.entries.len()
+    }
+    #[inline(always)]
+    unsafe fn at(self, _: S, i: usize, c: usize, chunk: usize) -> T::Vector<S> {
+        // Safety: promised by the caller.
+        unsafe { *self.entries.get_unchecked((i * self.outer + c * self.inner) * chunks::<T, S>() + chunk) }
+    }
+}
+
+/// A row-major matrix that is the same in all lanes.
+#[derive(Clone, Copy)]
+struct Scalars<'a, T> {
+    entries: &'a [T],
+    cols: usize,
+}
+
+impl<T: Real, S: Simd> Factor<T, S> for Scalars<'_, T> {
+    #[inline(always)]
+    fn has(self, rows: usize, inner: usize) -> bool {
+        inner <= self.cols && rows * self.cols <= self.entries.len()
+    }
+    #[inline(always)]
+    unsafe fn at(self, simd: S, i: usize, c: usize, _: usize) -> T::Vector<S> {
+        // Safety: promised by the caller.
+        T::splat(simd, unsafe { *self.entries.get_unchecked(i * self.cols + c) })
+    }
+}
+
+/// What a [`product`] is added to.
+#[derive(Clone, Copy)]
+enum Start<'a, T> {
+    Zero,
+    /// This vector, in every row.
+    Row(&'a [T]),
+    /// What is there.
+    Out,
+}
+
+/// `out[i][j] = start + Σ_c a(i, c) b(j, c)`, lane by lane, for `(rows, cols, inner)` values of `(i, j, c)`: in tiles whose sums stay in
+/// registers, so that `I + J` loads feed `I · J` multiply-adds.
+#[inline(always)]
+fn product<T: Real, S: Simd>(
+    simd: S,
+    (rows, cols, inner): (usize, usize, usize),
+    a: impl Factor<T, S>,
+    b: impl Factor<T, S>,
+    start: Start<'_, T>,
+    out: &mut [T],
+) {
+    assert!(a.has(rows, inner) && b.has(cols, inner), "a factor is too small for a {rows}×{inner} by {inner}×{cols} product");
+    let out = T::vectors_mut::<S>(out);
+    let tallest = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
+    let mut i = 0;
+    while i < rows {
+        let height = tallest.min(rows - i);
+        match height {
+            4 => tile_row::<T, S, 4>(simd, i, cols, inner, a, b, start, out),
+            3 => tile_row::<T, S, 3>(simd, i, cols, inner, a, b, start, out),
+            2 => tile_row::<T, S, 2>(simd, i, cols, inner, a, b, start, out),
+            _ => tile_row::<T, S, 1>(simd, i, cols, inner, a, b, start, out),
+        }
+        i += height;
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn tile_row<T: Real, S: Simd, const I: usize>(
+    simd: S,
+    i: usize,
+    cols: usize,
+    inner: usize,
+    a: impl Factor<T, S>,
+    b: impl Factor<T, S>,
+    start: Start<'_, T>,
+    out: &mut [T::Vector<S>],
+) {
+    let mut j = 0;
+    while j + 4 <= cols {
+        tile::<T, S, I, 4>(simd, (i, j), cols, inner, a, b, start, out);
+        j += 4;
+    }
+    if j + 2 <= cols {
+        tile::<T, S, I, 2>(simd, (i, j), cols, inner, a, b, start, out);
+        j += 2;
+    }
+    if j < cols {
+        tile::<T, S, I, 1>(simd, (i, j), cols, inner, a, b, start, out);
+    }
+}
+
+/// Plain loops: the closures of `array::from_fn` are not always inlined, and what is not inlined is not compiled for the instruction set.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, clippy::needless_range_loop)]
+fn tile<T: Real, S: Simd, const I: usize, const J: usize>(
+    simd: S,
+    (i0, j0): (usize, usize),
+    cols: usize,
+    inner: usize,
+    a: impl Factor<T, S>,
+    b: impl Factor<T, S>,
+    start: Start<'_, T>,
+    out: &mut [T::Vector<S>],
+) {
+    let chunks = chunks::<T, S>();
+    for chunk in 0..chunks {
+        let mut sum = [[T::splat(simd, T::ZERO); J]; I];
+        for i in 0..I {
+            for j in 0..J {
+                match start {
+                    Start::Zero => {}
+                    Start::Row(row) => sum[i][j] = T::splat(simd, row[j0 + j]),
+                    Start::Out => sum[i][j] = out[((i0 + i) * cols + j0 + j) * chunks + chunk],
+                }
+            }
+        }
+        for c in 0..inner {
+            let mut b_c = [T::splat(simd, T::ZERO); J];
+            for j in 0..J {
+                // Safety: `product` has asserted that the factors have rows×inner and cols×inner entries.
+                b_c[j] = unsafe { b.at(simd, j0 + j, c, chunk) };
+            }
+            for i in 0..I {
+                // Safety: as above.
+                let a_c = unsafe { a.at(simd, i0 + i, c, chunk) };
+                for j in 0..J {
+                    sum[i][j] = T::fma(simd, a_c, b_c[j], sum[i][j]);
+                }
+            }
+        }
+        for i in 0..I {
+            for j in 0..J {
+                out[((i0 + i) * cols + j0 + j) * chunks + chunk] = sum[i][j];
+            }
+        }
+    }
+}
+
+/// `out[t] = M x[t] (+ start)` for `tokens` vectors at once; `m` is `rows × cols` row-major, `x` is
+/// `[tokens][cols][LANES]`, `out` is `[tokens][rows][LANES]`. With `start`, that vector is added to every token's result.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+pub fn apply_matrix<T: Real, S: Simd>(
+    simd: S,
+    m: &[T],
+    rows: usize,
+    cols: usize,
+    start: Option<&[T]>,
+    tokens: usize,
+    x: &[T],
+    out: &mut [T],
+) {
+    let x = Panel { entries: T::vectors::<S>(x), outer: cols, inner: 1 };
+    let start = start.map_or(Start::Zero, Start::Row);
+    product(simd, (tokens, rows, cols), x, Scalars { entries: m, cols }, start, out);
+}
+
+/// `out[a][b] = ⟨q[a], x[b]⟩` for all pairs of `tokens` vectors, lane by lane; `q` and `x` are `[tokens][d][LANES]`.
+#[inline(always)]
+pub fn dots<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, q: &[T], x: &[T], out: &mut [T]) {
+    let q = Panel { entries: T::vectors::<S>(q), outer: d, inner: 1 };
+    let x = Panel { entries: T::vectors::<S>(x), outer: d, inner: 1 };
+    product(simd, (tokens, tokens, d), q, x, Start::Zero, out);
+}
+
+/// `out[a] += Σ_b p[a][b] x[b]`, lane by lane; `p` is `[tokens][tokens][LANES]`, `x` and `out` are `[tokens][d][LANES]`.
+#[inline(always)]
+pub fn mix<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, p: &[T], x: &[T], out: &mut [T]) {
+    let p = Panel { entries: T::vectors::<S>(p), outer: tokens, inner: 1 };
+    let x = Panel { entries: T::vectors::<S>(x), outer: 1, inner: d };
+    product(simd, (tokens, d, tokens), p, x, Start::Out, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::lanes::{LANES, vectorised};
+    use proptest::prelude::*;
+    use pulp::WithSimd;
+
+    /// `M x_t + start`, `⟨q_a, x_b⟩` and `start + Σ_b ⟨q_a, x_b⟩ x_b`.
+    #[derive(Clone)]
+    struct All {
+        rows: usize,
+        d: usize,
+        tokens: usize,
+        m: Vec<f64>,
+        start: Vec<f64>,
+        q: Vec<f64>,
+        x: Vec<f64>,
+    }
+
+    impl WithSimd for All {
+        type Output = [Vec<f64>; 3];
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> [Vec<f64>; 3] {
+            let Self { rows, d, tokens, m, start, q, x } = self;
+            let mut applied = vec![f64::NAN; tokens * rows * LANES];
+            apply_matrix(simd, &m, rows, d, Some(&start), tokens, &x, &mut applied);
+            let mut logits = vec![f64::NAN; tokens * tokens * LANES];
+            dots(simd, tokens, d, &q, &x, &mut logits);
+            let mut mixed = q.clone();
+            mix(simd, tokens, d, &logits, &x, &mut mixed);
+            [applied, logits, mixed]
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn products_are_the_plain_sums(rows in 1usize..10, d in 1usize..10, tokens in 1usize..8, seed in 0u64..100) {
+            let value = |i: usize| (((i as u64 * 2_654_435_761 + seed * 97) % 1000) as f64) / 500.0 - 1.0;
+            let values = |n: usize, from: usize| (from..from + n).map(value).collect::<Vec<f64>>();
+            let panel = tokens * d * LANES;
+            let all = All {
+                rows, d, tokens, m: values(rows * d, 0), start: values(rows, 7), q: values(panel, 13), x: values(panel, 29),
+            };
+            let at = |p: &[f64], t: usize, e: usize, l: usize| p[(t * d + e) * LANES + l];
+            for [applied, logits, mixed] in [vectorised(all.clone()), all.clone().with_simd(pulp::Scalar)] {
+                for l in 0..LANES {
+                    for t in 0..tokens {
+                        for r in 0..rows {
+                            let plain: f64 = all.start[r] + (0..d).map(|c| all.m[r * d + c] * at(&all.x, t, c, l)).sum::<f64>();
+                            prop_assert!((applied[(t * rows + r) * LANES + l] - plain).abs() < 1e-13);
+                        }
+                        let logit = |b: usize| (0..d).map(|e| at(&all.q, t, e, l) * at(&all.x, b, e, l)).sum::<f64>();
+                        for b in 0..tokens {
+                            prop_assert!((logits[(t * tokens + b) * LANES + l] - logit(b)).abs() < 1e-13);
+                        }
+                        for e in 0..d {
+                            let plain = at(&all.q, t, e, l) + (0..tokens).map(|b| logit(b) * at(&all.x, b, e, l)).sum::<f64>();
+                            prop_assert!((at(&mixed, t, e, l) - plain).abs() < 1e-12);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "too small")]
+    fn a_short_factor_is_refused() {
+        apply_matrix(pulp::Scalar, &[1.0; 5], 2, 3, None, 1, &[0.0; 3 * LANES], &mut [0.0; 2 * LANES]);
+    }
+}
