@@ -143,7 +143,7 @@ fn one_token_is_left_to_the_learner() {
 fn unsupported_number_format() {
     let header = r#"{"x":{"dtype":"BF16","shape":[1,1,1],"data_offsets":[0,2]}}"#;
     refused(safetensors(header, &[0; 2]), "file, x: has number format BF16; convert it to F32 or F64");
-    refused_golden("bad_int64.npz", "has number format <i8; convert it");
+    refused_golden("bad_int64.npz", "has number format I64; store it as I8 or F32 or F64");
     refused(npz_with_x("{'descr': '<c16', 'fortran_order': False, 'shape': (2, 3, 1)}", 96), "has number format <c16");
 }
 

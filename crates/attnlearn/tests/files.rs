@@ -36,6 +36,7 @@ fn numbers(dtype: Dtype, n: usize, seed: u64) -> Vec<f64> {
         Dtype::I8 => f64::from(bits as i8),
         Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
         Dtype::F64 => f64::from_bits(bits),
+        other => unreachable!("examples are not stored as {other:?}"),
     };
     std::iter::repeat_with(|| draw(next())).filter(|v| v.is_finite()).take(n).collect()
 }

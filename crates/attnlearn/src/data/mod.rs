@@ -10,8 +10,8 @@ mod teacher;
 
 pub use block::Block;
 pub use file::{
-    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, TensorSummary, inspect,
-    write_atomically,
+    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, SetColumns, SetFile,
+    SetWriter, Targets, TensorSummary, inspect, write_atomically,
 };
 pub use inputs::InputDistribution;
 pub use scan::scan;

@@ -10,7 +10,9 @@
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
 mod map;
+mod score;
 mod sets;
 
 pub use map::FeatureMap;
+pub use score::{Score, Scores};
 pub use sets::{SetBlock, SetShape, SetSource, Sets};

@@ -13,12 +13,14 @@ mod inspect;
 mod npy;
 mod npz;
 mod safetensors;
+mod sets;
 mod tensor;
 mod writer;
 
 pub use atomic::{AtomicFile, write_atomically};
 pub use examples::{ExampleFile, InputFile};
 pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
+pub use sets::{SetColumns, SetFile, SetWriter, Targets};
 pub use tensor::{Dtype, FileFormat};
 pub use writer::{Columns, ExampleWriter};
 

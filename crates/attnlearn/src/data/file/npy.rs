@@ -22,6 +22,10 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
     };
     let dtype = match descr.as_str() {
         "|i1" | "<i1" => Dtype::I8,
+        "|u1" | "<u1" => Dtype::U8,
+        "|b1" => Dtype::Bool,
+        "<i4" => Dtype::I32,
+        "<i8" => Dtype::I64,
         "<f4" => Dtype::F32,
         "<f8" => Dtype::F64,
         other if other.starts_with('>') => {
@@ -53,6 +57,10 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
 pub(crate) fn header(tensor: &TensorSpec) -> Vec<u8> {
     let descr = match tensor.dtype {
         Dtype::I8 => "|i1",
+        Dtype::U8 => "|u1",
+        Dtype::Bool => "|b1",
+        Dtype::I32 => "<i4",
+        Dtype::I64 => "<i8",
         Dtype::F32 => "<f4",
         Dtype::F64 => "<f8",
     };
@@ -181,8 +189,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_headers_are_read_back(shape in proptest::collection::vec(0usize..1 << 40, 0..4), which in 0..3usize) {
-            let dtype = [Dtype::I8, Dtype::F32, Dtype::F64][which];
+        fn written_headers_are_read_back(shape in proptest::collection::vec(0usize..1 << 40, 0..4), which in 0..7usize) {
+            let dtype = [Dtype::I8, Dtype::F32, Dtype::F64, Dtype::Bool, Dtype::U8, Dtype::I32, Dtype::I64][which];
             let bytes = header(&TensorSpec { name: "x", dtype, shape: shape.clone() });
             prop_assert_eq!(bytes.len() % 64, 0);
             let (text, numbers) = split(&bytes).expect("a header");

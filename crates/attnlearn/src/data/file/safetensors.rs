@@ -42,6 +42,10 @@ pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
     let tensors = header.tensors().into_iter().map(|(name, info)| {
         let dtype = match info.dtype {
             AnyDtype::I8 => Ok(Dtype::I8),
+            AnyDtype::U8 => Ok(Dtype::U8),
+            AnyDtype::BOOL => Ok(Dtype::Bool),
+            AnyDtype::I32 => Ok(Dtype::I32),
+            AnyDtype::I64 => Ok(Dtype::I64),
             AnyDtype::F32 => Ok(Dtype::F32),
             AnyDtype::F64 => Ok(Dtype::F64),
             other => Err(Refusal { problem: format!("has number format {other}"), remedy: "convert it to F32 or F64" }),

@@ -11,6 +11,14 @@ use std::ops::Range;
 pub enum Dtype {
     /// Signed bytes: enough for inputs of ±1.
     I8,
+    /// Unsigned bytes: enough for masks.
+    U8,
+    /// 0 or 1 in a byte: masks.
+    Bool,
+    /// Whole numbers of 32 bits: lengths.
+    I32,
+    /// Whole numbers of 64 bits: lengths.
+    I64,
     /// Single precision.
     F32,
     /// Double precision.
@@ -19,6 +27,10 @@ pub enum Dtype {
 
 /// The formats of real numbers.
 pub(crate) const FLOATS: &[Dtype] = &[Dtype::F32, Dtype::F64];
+/// The formats of counts.
+pub(crate) const COUNTS: &[Dtype] = &[Dtype::U8, Dtype::I32, Dtype::I64, Dtype::F32, Dtype::F64];
+/// The formats of masks.
+pub(crate) const MASKS: &[Dtype] = &[Dtype::Bool, Dtype::U8, Dtype::I8, Dtype::I32, Dtype::I64, Dtype::F32, Dtype::F64];
 /// Inputs may be signs as well.
 pub(crate) const INPUTS: &[Dtype] = &[Dtype::I8, Dtype::F32, Dtype::F64];
 
@@ -26,9 +38,9 @@ impl Dtype {
     /// Bytes per number.
     pub fn size(self) -> usize {
         match self {
-            Self::I8 => 1,
-            Self::F32 => 4,
-            Self::F64 => 8,
+            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
         }
     }
 
@@ -36,6 +48,10 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         match self {
             Self::I8 => "I8",
+            Self::U8 => "U8",
+            Self::Bool => "BOOL",
+            Self::I32 => "I32",
+            Self::I64 => "I64",
             Self::F32 => "F32",
             Self::F64 => "F64",
         }
@@ -45,6 +61,9 @@ impl Dtype {
     pub(crate) fn decode<T: Real>(self, bytes: &[u8], out: &mut [T], stride: usize) -> Result<(), f64> {
         match self {
             Self::I8 => spread(bytes, out, stride, |b| f64::from(i8::from_le_bytes(b))),
+            Self::U8 | Self::Bool => spread(bytes, out, stride, |b| f64::from(u8::from_le_bytes(b))),
+            Self::I32 => spread(bytes, out, stride, |b| f64::from(i32::from_le_bytes(b))),
+            Self::I64 => spread(bytes, out, stride, |b| i64::from_le_bytes(b) as f64),
             Self::F32 => spread(bytes, out, stride, |b| f64::from(f32::from_le_bytes(b))),
             Self::F64 => spread(bytes, out, stride, f64::from_le_bytes),
         }
@@ -55,6 +74,10 @@ impl Dtype {
         for value in values.iter().map(|v| v.to_f64()) {
             let fits = match self {
                 Self::I8 => f64::from(value as i8) - value == 0.0,
+                Self::U8 => f64::from(value as u8) - value == 0.0,
+                Self::Bool => f64::from(u8::from(value > 0.5)) - value == 0.0,
+                Self::I32 => f64::from(value as i32) - value == 0.0,
+                Self::I64 => (value as i64) as f64 - value == 0.0,
                 Self::F32 => (value as f32).is_finite(),
                 Self::F64 => value.is_finite(),
             };
@@ -63,6 +86,9 @@ impl Dtype {
             }
             match self {
                 Self::I8 => bytes.extend((value as i8).to_le_bytes()),
+                Self::U8 | Self::Bool => bytes.push(value as u8),
+                Self::I32 => bytes.extend((value as i32).to_le_bytes()),
+                Self::I64 => bytes.extend((value as i64).to_le_bytes()),
                 Self::F32 => bytes.extend((value as f32).to_le_bytes()),
                 Self::F64 => bytes.extend(value.to_le_bytes()),
             }

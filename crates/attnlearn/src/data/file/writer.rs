@@ -35,6 +35,14 @@ pub(super) trait TensorSink: Send {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
+/// Begins a file with these tensors.
+pub(super) fn sink(file: &AtomicFile, format: FileFormat, tensors: &[TensorSpec]) -> Result<Box<dyn TensorSink>> {
+    Ok(match format {
+        FileFormat::Safetensors => Box::new(SafetensorsSink::create(file, tensors)?),
+        FileFormat::Npz => Box::new(NpzSink::create(file, tensors)?),
+    })
+}
+
 /// Writes a known number of examples to a new file, which appears under its name only when it is [finished](Self::finish).
 pub struct ExampleWriter {
     file: AtomicFile,
@@ -86,10 +94,7 @@ impl ExampleWriter {
         }
         let tensors: Vec<_> = specs.into_iter().map(|(spec, _)| spec).collect();
         let file = AtomicFile::create(path)?;
-        let sink: Box<dyn TensorSink> = match format {
-            FileFormat::Safetensors => Box::new(SafetensorsSink::create(&file, &tensors)?),
-            FileFormat::Npz => Box::new(NpzSink::create(&file, &tensors)?),
-        };
+        let sink = sink(&file, format, &tensors)?;
         Ok(Self { file, sink, shape, columns, n, written: 0, torn: false })
     }
 
