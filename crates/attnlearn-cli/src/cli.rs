@@ -1,7 +1,7 @@
 //! The command line as a whole: the commands, the flags that all of them share, and how arguments become a run.
 
 use crate::session::{Colour, Session};
-use crate::{apply, compare, completions, demo, generate, inspect, learn, man, verify};
+use crate::{apply, compare, completions, demo, fit, generate, inspect, learn, man, predict, score, verify};
 use attnlearn::Error;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 /// Learn attention layers from examples.
 ///
 /// A layer with m heads maps a sequence X of k tokens in R^d to F(X) = Σ_i softmax(X Θ_i Xᵀ) X W_i. Given pairs (X, F(X)),
-/// attnlearn finds the heads Θ_i, W_i and certifies them on examples that the learner has not seen.
+/// attnlearn finds the heads Θ_i, W_i and certifies them on examples that the learner has not seen. Layers of many frozen
+/// random heads with trained values are fitted with `fit`.
 #[derive(Parser, Debug)]
 #[command(name = "attnlearn", version, after_help = EXAMPLES, max_term_width = 110)]
 #[command(disable_help_subcommand = true, subcommand_required = true)]
@@ -29,6 +30,8 @@ Examples:
   attnlearn generate -o examples.npz --examples 1e6 --layer-out teacher.safetensors
   attnlearn learn examples.npz --heads 2 -o layer.safetensors
   attnlearn compare teacher.safetensors layer.safetensors
+  attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
+  attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
 
 Exit codes:
   0 done · 1 ran, but did not recover or confirm a layer (it says why) · 2 bad input or usage · 130 interrupted";
@@ -59,6 +62,9 @@ enum Command {
     Verify(verify::Args),
     Compare(compare::Args),
     Apply(apply::Args),
+    Fit(fit::Args),
+    Predict(predict::Args),
+    Score(score::Args),
     Inspect(inspect::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -118,6 +124,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
         Command::Verify(args) => args.check(&session)?.run(&session),
         Command::Compare(args) => args.check()?.run(&session),
         Command::Apply(args) => args.check(&session)?.run(&session),
+        Command::Fit(args) => args.check(&session)?.run(&session),
+        Command::Predict(args) => args.check(&session)?.run(&session),
+        Command::Score(args) => args.check()?.run(&session),
         Command::Inspect(args) => args.run(&session),
         Command::Completions(args) => args.run(),
         Command::Man(args) => args.run(),

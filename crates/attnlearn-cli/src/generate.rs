@@ -1,4 +1,4 @@
-//! `attnlearn generate`: examples of a teacher layer, drawn or given.
+//! `attnlearn generate`: examples of a teacher layer, drawn or given, or sets with a target.
 
 use crate::blocks::{check_size, in_order};
 use crate::cli::Ending;
@@ -6,7 +6,7 @@ use crate::console::{grouped, plural};
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
-use crate::{interrupt, output};
+use crate::{generate_sets, interrupt, output};
 use attnlearn::data::{
     Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec, TeacherStream,
 };
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Draw examples of a random layer, or of a layer in a file.
+/// Draw examples of a random layer, or of a layer in a file; or, with --target, sets for `attnlearn fit`.
 ///
 /// The file gets x [n, k, d] and y [n, k, d_out] with y = F(x), as safetensors or npz by its extension. Inputs of ±1 are
 /// stored as i8. The same seed gives the same file, whatever the number of threads.
@@ -26,7 +26,8 @@ Examples:
   attnlearn generate -o examples.npz --examples 1e6 --layer-out teacher.safetensors
   attnlearn generate -o examples.safetensors --examples 200_000 --d 12 --k 4 --heads 3 --norm 8 --cosine 0.5
   attnlearn generate -o more.npz --examples 1e5 --layer teacher.safetensors --inputs gaussian --seed 1
-  attnlearn generate -o examples.npz --examples 1e5 --family low-rank:2 --inputs sphere --dtype f32")]
+  attnlearn generate -o examples.npz --examples 1e5 --family low-rank:2 --inputs sphere --dtype f32
+  attnlearn generate -o sets.npz --examples 4000 --target correlation:p=4,q=2 --d 16 --keys 16")]
 pub struct Args {
     /// Where to write the examples (.safetensors or .npz).
     #[arg(long, short, value_name = "FILE")]
@@ -37,9 +38,9 @@ pub struct Args {
     /// Tokens per sequence.
     #[arg(long, default_value_t = 4)]
     k: usize,
-    /// How tokens are drawn.
-    #[arg(long, value_enum, default_value_t)]
-    inputs: Inputs,
+    /// How tokens are drawn [default: boolean; for sets sphere, of radius 1].
+    #[arg(long, value_enum)]
+    inputs: Option<Inputs>,
     /// Seed of the layer and of the inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -80,10 +81,20 @@ pub struct Args {
     /// Let a token attend to itself and those before it only.
     #[arg(long, help_heading = "Teacher")]
     causal: bool,
+    #[command(flatten)]
+    sets: generate_sets::Args,
 }
 
 /// What has been checked.
-pub struct Plan {
+pub enum Plan {
+    /// Examples of a layer.
+    Layer(Box<LayerPlan>),
+    /// Sets with a target.
+    Sets(Box<generate_sets::Plan>),
+}
+
+/// Examples of a layer.
+pub struct LayerPlan {
     output: PathBuf,
     layer_out: Option<PathBuf>,
     teacher: AttentionLayer,
@@ -125,7 +136,20 @@ impl Args {
         };
         at_least_one("--examples", self.examples)?;
         at_least_one("--k", self.k as u64)?;
-        let x_dtype = match (self.x_dtype, self.inputs) {
+        if let Some(spec) = &self.sets.target {
+            let common = generate_sets::Common {
+                output: self.output,
+                examples: self.examples,
+                inputs: self.inputs,
+                seed: self.seed,
+                x_dtype: self.x_dtype.map_or(self.dtype.into(), Into::into),
+                y_dtype: self.dtype.into(),
+                d: self.d,
+            };
+            return Ok(Plan::Sets(Box::new(self.sets.check(spec, common, session)?)));
+        }
+        let inputs = self.inputs.unwrap_or_default();
+        let x_dtype = match (self.x_dtype, inputs) {
             (Some(Number::I8), Inputs::Gaussian | Inputs::Sphere) => {
                 return Err(Error::input(
                     "--x-dtype",
@@ -155,14 +179,14 @@ impl Args {
         let settings = GenerateSettings {
             examples: self.examples,
             k: self.k,
-            inputs: self.inputs.into(),
+            inputs: inputs.into(),
             x_dtype,
             y_dtype: self.dtype.into(),
             seed: self.seed,
             teacher: spec,
             layer: self.layer.map(|path| path.display().to_string()),
         };
-        Ok(Plan { output: self.output, layer_out: self.layer_out, teacher, shape, settings })
+        Ok(Plan::Layer(Box::new(LayerPlan { output: self.output, layer_out: self.layer_out, teacher, shape, settings })))
     }
 
     fn spec(&self) -> TeacherSpec {
@@ -195,6 +219,15 @@ fn check_teacher_size(spec: &TeacherSpec) -> Result<()> {
 impl Plan {
     /// Draws and writes.
     pub fn run(self, session: &Session) -> Result<Ending> {
+        match self {
+            Self::Layer(plan) => plan.run(session),
+            Self::Sets(plan) => plan.run(session),
+        }
+    }
+}
+
+impl LayerPlan {
+    fn run(self, session: &Session) -> Result<Ending> {
         interrupt::listen()?;
         let (settings, shape) = (&self.settings, self.shape);
         let columns = Columns { x: Some(settings.x_dtype), y: Some(settings.y_dtype) };

@@ -3,6 +3,7 @@
 use crate::console::Console;
 use crate::interrupt;
 use crate::report;
+use attnlearn::features::ridge;
 use attnlearn::sculpt::{Phase, Record, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
@@ -95,6 +96,47 @@ impl Watch for PhaseWatch<'_> {
 
     fn end(&self, record: &Record) {
         self.bar.bar.suspend(|| self.console.say(report::phase_line(record)));
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::requested()
+    }
+}
+
+/// Shows the stages of a fit as they go, and stops it at Ctrl-C.
+pub struct FitWatch {
+    bar: Bar,
+}
+
+/// A stage of a known number of steps.
+const STEPS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len}  {eta} left";
+
+impl FitWatch {
+    /// Shows them on this bar.
+    pub fn new(bar: Bar) -> Self {
+        Self { bar }
+    }
+}
+
+impl ridge::Watch for FitWatch {
+    fn begin(&self, stage: ridge::Stage) {
+        self.bar.look(SPINNER);
+        self.bar.bar.unset_length();
+        self.bar.bar.reset();
+        self.bar.bar.set_message(stage.title());
+    }
+
+    fn advance(&self, done: u64, total: u64) {
+        if total > 0 && self.bar.bar.length() != Some(total) {
+            self.bar.look(STEPS);
+            self.bar.bar.set_length(total);
+        }
+        self.bar.bar.set_position(done);
+    }
+
+    fn iteration(&self, iteration: usize, residual: f64, remaining: f64) {
+        let left = if remaining.is_finite() { format!(", about {remaining:.0} to go") } else { String::new() };
+        self.bar.bar.set_message(format!("iteration {iteration}: relative residual {residual:.1e}{left}"));
     }
 
     fn interrupted(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
 use attnlearn::data::{Dtype, Family, InputDistribution};
+use attnlearn::features::ridge::Ridge;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::sculpt::Heads;
 use attnlearn::{Error, Result};
@@ -105,6 +106,23 @@ pub fn heads(text: &str) -> Result<Heads, String> {
         None => number(text).map(Heads::Given),
         Some(("auto", most)) => Ok(Heads::Auto { most: number(most)? }),
         Some(_) => Err("give a number of heads, auto or auto:MOST".into()),
+    }
+}
+
+/// `auto`, `ridgeless` or a number above 0.
+pub fn ridge(text: &str) -> Result<Ridge, String> {
+    match text {
+        "auto" => Ok(Ridge::Auto),
+        "ridgeless" => Ok(Ridge::Ridgeless),
+        number => positive(number).map(Ridge::Given).map_err(|_| "give a positive number, auto or ridgeless".into()),
+    }
+}
+
+/// A finite number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v.is_finite() && v > 0.0 => Ok(v),
+        _ => Err("give a positive number".into()),
     }
 }
 

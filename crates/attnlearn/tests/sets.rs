@@ -27,7 +27,7 @@ fn what_is_written_is_read_back() {
     {
         let path = folder.path().join(name);
         let block = sets(1030, targets, varied);
-        let columns = SetColumns { x: Some(Dtype::F32), y: Some(Dtype::F64), length: varied };
+        let columns = SetColumns { x: Some(Dtype::F32), y: Some(Dtype::F64), length: varied, weight: false };
         let mut writer = SetWriter::create(&path, block.shape, 1030, columns).unwrap();
         let mut part = SetBlock::new(block.shape);
         for index in 0..3 {
@@ -49,7 +49,7 @@ fn what_is_written_is_read_back() {
 fn a_file_that_lacks_sets_does_not_appear() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.npz");
-    let columns = SetColumns { x: Some(Dtype::F64), y: None, length: false };
+    let columns = SetColumns { x: Some(Dtype::F64), y: None, length: false, weight: false };
     let mut writer = SetWriter::create(&path, SHAPE, 5, columns).unwrap();
     writer.append(&sets(3, 1, false)).unwrap();
     assert!(writer.finish().unwrap_err().to_string().contains("3 sets of 5"));

@@ -9,9 +9,11 @@ mod stream;
 mod teacher;
 
 pub use block::Block;
+#[cfg(feature = "parquet")]
+pub use file::ParquetSets;
 pub use file::{
     AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, SetColumns, SetFile,
-    SetWriter, Targets, TensorSummary, inspect, write_atomically,
+    SetWriter, Targets, TensorSummary, inspect, open_sets, write_atomically,
 };
 pub use inputs::InputDistribution;
 pub use scan::scan;

@@ -12,6 +12,8 @@ mod examples;
 mod inspect;
 mod npy;
 mod npz;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod safetensors;
 mod sets;
 mod tensor;
@@ -20,7 +22,9 @@ mod writer;
 pub use atomic::{AtomicFile, write_atomically};
 pub use examples::{ExampleFile, InputFile};
 pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
-pub use sets::{SetColumns, SetFile, SetWriter, Targets};
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetSets;
+pub use sets::{SetColumns, SetFile, SetWriter, Targets, open_sets};
 pub use tensor::{Dtype, FileFormat};
 pub use writer::{Columns, ExampleWriter};
 

@@ -136,6 +136,17 @@ impl SetFile {
         Ok(Self { bytes, x, y, presence, weight })
     }
 
+    /// The square matrix `name` of a file, `size × size` row by row.
+    pub fn matrix(path: &Path, name: &str, size: usize) -> Result<Vec<f64>> {
+        let bytes = Bytes::open(path)?;
+        let matrix = Contents::read(&bytes, &path.display().to_string())?.require(name, ["d+1", "d+1"], FLOATS)?;
+        if matrix.shape != [size, size] {
+            let problem = format!("has shape {:?} for sets that want [{size}, {size}]", matrix.shape);
+            return Err(Error::input(&matrix.place, problem, "give a matrix of that size"));
+        }
+        matrix.numbers(&bytes)
+    }
+
     /// Moves the keys that are there to the front, clears the places after them, and counts them.
     fn gather(&self, index: usize, tokens: &mut [f64]) -> Result<usize> {
         let [_, places, d] = self.x.shape;
@@ -217,6 +228,8 @@ pub struct SetColumns {
     pub y: Option<Dtype>,
     /// Whether sets have different lengths.
     pub length: bool,
+    /// Whether sets have weights.
+    pub weight: bool,
 }
 
 /// Writes a known number of sets to a new file, which appears under its name only when it is [finished](Self::finish).
@@ -246,6 +259,9 @@ impl SetWriter {
         }
         if columns.length {
             tensors.push(TensorSpec { name: "length", dtype: Dtype::I64, shape: vec![rows] });
+        }
+        if columns.weight {
+            tensors.push(TensorSpec { name: "weight", dtype: Dtype::F64, shape: vec![rows] });
         }
         if tensors.is_empty() || tensors.iter().any(|t| t.shape.contains(&0)) {
             return bad(format!("{n} sets of {shape:?} were to be written"), "every size must be at least 1");
@@ -277,6 +293,7 @@ impl SetWriter {
             (self.columns.x, block.x.as_slice()),
             (self.columns.y, block.y.as_slice()),
             (self.columns.length.then_some(Dtype::I64), lengths.as_slice()),
+            (self.columns.weight.then_some(Dtype::F64), block.weights.as_slice()),
         ];
         // Nothing is written unless all of it can be: the tensors keep in step.
         let mut encoded = Vec::new();
@@ -305,4 +322,13 @@ impl SetWriter {
         self.sink.finish().map_err(|e| Error::io(path, e))?;
         self.file.commit()
     }
+}
+
+/// Opens a file of sets in any of the formats, told apart by their content.
+pub fn open_sets(path: &Path, targets: Targets) -> Result<Box<dyn SetSource>> {
+    #[cfg(feature = "parquet")]
+    if Bytes::open(path)?.starts_with(super::parquet::MAGIC) {
+        return Ok(Box::new(super::parquet::ParquetSets::open(path, targets)?));
+    }
+    Ok(Box::new(SetFile::open(path, targets)?))
 }

@@ -1,0 +1,306 @@
+//! `attnlearn fit`: the values of frozen random heads, by ridge regression.
+
+use crate::cli::Ending;
+use crate::console::{duration, error, grouped};
+use crate::interrupt;
+use crate::output;
+use crate::progress::FitWatch;
+use crate::session::Session;
+use crate::values::{self, Float};
+use attnlearn::data::{SetFile, Targets, open_sets};
+use attnlearn::features::ridge::{self, Options, PathPoint, Ridge, Solver, Stage};
+use attnlearn::features::{FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, SetShape, SetSource};
+use attnlearn::linalg::row_major;
+use attnlearn::{Error, Result};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Fit frozen random heads with trained values to sets, by ridge regression.
+///
+/// The file (safetensors, npz or Parquet) has x [n, N+1, d], row 0 the query and the others keys, and y [n] or [n, t]; sets of different
+/// sizes have a `length` [n] or a `mask` [n, N] as well, weighted ones a `weight` [n]. The model file holds the values and the few
+/// numbers from which the heads are drawn again.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
+  attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
+  attnlearn fit sets.npz --model brfa --heads 1000 --ridge 1e-4 --solver cg -o model.safetensors
+  attnlearn fit sets.npz --model kernel-rfa -o model.safetensors --json fit.json")]
+pub struct Args {
+    /// Sets with targets (.safetensors, .npz or .parquet).
+    data: PathBuf,
+    /// What to fit.
+    #[arg(long, value_enum, default_value_t)]
+    model: Kind,
+    /// Frozen heads.
+    #[arg(long, value_name = "M", default_value_t = 256)]
+    heads: usize,
+    /// λ, `auto` (of least leave-one-out error) or `ridgeless` (the limit λ → 0).
+    #[arg(long, value_name = "λ|auto|ridgeless", default_value = "auto", value_parser = values::ridge)]
+    ridge: Ridge,
+    /// Where to write the model (.safetensors).
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Seed of the frozen weights.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How the equations are solved.
+    #[arg(long, value_enum, default_value_t)]
+    solver: Method,
+    /// Precision of the features.
+    #[arg(long, value_enum, default_value = "f32")]
+    precision: Float,
+    /// Do not fit an intercept.
+    #[arg(long)]
+    no_intercept: bool,
+    /// Scale of the mean diag(I_d, 0) of the heads (brfa and kernel-brfa, where it is 1 by default; softmax and row-relu).
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    mean_scale: Option<f64>,
+    /// The mean of the heads: `mean` [d+1, d+1] in a file (.safetensors or .npz).
+    #[arg(long, value_name = "FILE", conflicts_with = "mean_scale")]
+    mean: Option<PathBuf>,
+    /// The β of softmax(β ℓ).
+    #[arg(long, value_name = "β", default_value_t = 1.0, allow_negative_numbers = true)]
+    inverse_temperature: f64,
+    /// Neurons of rfmlp [default: M(d+1), as many trained numbers as M heads have].
+    #[arg(long, value_name = "K")]
+    width: Option<usize>,
+    /// Memory that the solver may use, in GiB.
+    #[arg(long, value_name = "GiB", default_value_t = 8.0, value_parser = values::positive)]
+    memory: f64,
+    /// Relative residual at which conjugate gradients stop.
+    #[arg(long, default_value_t = 1e-6, value_parser = values::share)]
+    tolerance: f64,
+    /// Store the frozen weights in the model file too.
+    #[arg(long)]
+    store_weights: bool,
+}
+
+/// Models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// ReLU attention with centred heads.
+    #[default]
+    Rfa,
+    /// ReLU attention with heads about a mean.
+    Brfa,
+    /// ReLU neurons that read the whole set.
+    Rfmlp,
+    /// Softmax attention.
+    Softmax,
+    /// ReLU attention whose weights are divided by their sum.
+    RowRelu,
+    /// rfa with infinitely many heads.
+    KernelRfa,
+    /// brfa with infinitely many heads.
+    KernelBrfa,
+    /// rfmlp with infinitely many neurons.
+    KernelRfmlp,
+}
+
+/// Solvers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Method {
+    /// The cheapest that fits in memory.
+    #[default]
+    Auto,
+    /// Sums over sets, p × p.
+    Gram,
+    /// Products between sets, n × n.
+    Dual,
+    /// Conjugate gradients.
+    Cg,
+}
+
+/// What has been checked.
+pub struct Plan {
+    data: Box<dyn SetSource>,
+    output: PathBuf,
+    what: What,
+    options: Options,
+    store_weights: bool,
+}
+
+enum What {
+    Frozen(MapSpec, Precision),
+    Kernel(KernelSpec),
+}
+
+#[derive(Serialize)]
+struct FitReport<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map: Option<&'a MapSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel: Option<&'a KernelSpec>,
+    options: &'a Options,
+    examples: u64,
+    shape: SetShape,
+    features: Option<usize>,
+    solver: Solver,
+    lambda: f64,
+    path: &'a [PathPoint],
+    iterations: usize,
+    residual: f64,
+    stages: &'a [(Stage, f64)],
+    seconds: f64,
+    output: String,
+}
+
+impl Args {
+    /// Opens the file and checks the rest.
+    pub fn check(self, session: &Session) -> Result<Plan> {
+        let data = open_sets(&self.data, Targets::Required)?;
+        output::distinct(&[Some(&self.output), session.json_file()])?;
+        output::writable_layer(&self.output)?;
+        let shape = data.shape();
+        let what = self.what(shape)?;
+        let options = Options {
+            solver: match self.solver {
+                Method::Auto => Solver::Auto,
+                Method::Gram => Solver::Gram,
+                Method::Dual => Solver::Dual,
+                Method::Cg => Solver::Cg,
+            },
+            ridge: self.ridge,
+            intercept: !self.no_intercept,
+            memory: (self.memory * f64::from(1u32 << 30)) as u64,
+            tolerance: self.tolerance,
+            ..Default::default()
+        };
+        Ok(Plan { data, output: self.output, what, options, store_weights: self.store_weights })
+    }
+
+    fn what(&self, shape: SetShape) -> Result<What> {
+        let mean = match (&self.mean, self.mean_scale) {
+            (Some(path), _) => Some(Mean::Matrix(SetFile::matrix(path, "mean", shape.d + 1)?)),
+            (None, Some(scale)) => Some(Mean::Identity { scale }),
+            (None, None) => None,
+        };
+        let model = match self.model {
+            Kind::KernelRfa | Kind::KernelRfmlp if mean.is_some() => {
+                return Err(Error::input("--mean", "this model's weights have none", "leave it out, or use kernel-brfa"));
+            }
+            Kind::KernelRfa => return Ok(What::Kernel(KernelSpec::Rfa)),
+            Kind::KernelRfmlp => return Ok(What::Kernel(KernelSpec::Rfmlp)),
+            Kind::KernelBrfa => {
+                return Ok(What::Kernel(KernelSpec::Brfa { mean: mean.unwrap_or(Mean::Identity { scale: 1.0 }) }));
+            }
+            Kind::Rfa => Model::Rfa,
+            Kind::Brfa => Model::Brfa,
+            Kind::Rfmlp => Model::Rfmlp,
+            Kind::Softmax => Model::Softmax,
+            Kind::RowRelu => Model::RowRelu,
+        };
+        let mut map = MapSpec::new(model, shape.d, shape.keys, self.heads, self.seed);
+        map.mean = mean.unwrap_or(map.mean);
+        map.inverse_temperature = self.inverse_temperature;
+        map.width = self.width;
+        map.check()?;
+        Ok(What::Frozen(map, if self.precision == Float::F32 { Precision::F32 } else { Precision::F64 }))
+    }
+}
+
+/// What a fit found, whatever was fitted.
+struct Found {
+    model: FittedModel,
+    solver: Solver,
+    path: Vec<PathPoint>,
+    iterations: usize,
+    residual: f64,
+    stages: Vec<(Stage, f64)>,
+}
+
+impl Plan {
+    /// Fits.
+    pub fn run(self, session: &Session) -> Result<Ending> {
+        interrupt::listen()?;
+        let console = &session.console;
+        let (n, start) = (self.data.len(), Instant::now());
+        let found = {
+            let watch = FitWatch::new(session.spinner());
+            self.fit(&watch)?
+        };
+        let (seconds, model) = (start.elapsed().as_secs_f64(), &found.model);
+        let (map, kernel, features) = match &self.what {
+            What::Frozen(map, _) => (Some(map), None, Some(map.features())),
+            What::Kernel(kernel) => (None, Some(kernel), None),
+        };
+        let size = features.map_or_else(|| "a kernel".into(), |p| format!("{} features", grouped(p as u64)));
+        let solver = format!("{:?}", found.solver).to_lowercase();
+        console.say(format!("fitted {size} to {} sets in {} ({solver})", grouped(n), duration(seconds)));
+        if found.iterations > 0 {
+            console.say(format!("{} iterations, relative residual {}", found.iterations, error(found.residual)));
+        }
+        if found.path.is_empty() {
+            console.say(format!("ridge {:.3e}", model.ridge));
+        } else {
+            let rows: Vec<_> = found.path.iter().map(|point| {
+                let chosen = if point.lambda.to_bits() == model.ridge.to_bits() { "←" } else { "" };
+                [
+                    format!("{:.3e}", point.lambda),
+                    error(point.loo),
+                    error(point.gcv),
+                    error(point.training),
+                    format!("{:.1}", point.freedom),
+                    chosen.into(),
+                ]
+            });
+            console.table(["ridge", "leave-one-out", "GCV", "training", "freedom", ""], &rows.collect::<Vec<_>>());
+        }
+        if found.residual > self.options.tolerance {
+            console
+                .say(console.bad("conjugate gradients ran out of iterations: give a larger ridge, or use --solver dual or gram"));
+        }
+        model.save(&self.output, &notes(), self.store_weights)?;
+        console.say(format!("wrote {}", self.output.display()));
+        let report = FitReport {
+            map,
+            kernel,
+            options: &self.options,
+            examples: n,
+            shape: self.data.shape(),
+            features,
+            solver: found.solver,
+            lambda: model.ridge,
+            path: &found.path,
+            iterations: found.iterations,
+            residual: found.residual,
+            stages: &found.stages,
+            seconds,
+            output: self.output.display().to_string(),
+        };
+        session.publish("fit", &report)?;
+        Ok(if found.residual > self.options.tolerance { Ending::NotRecovered } else { Ending::Done })
+    }
+
+    fn fit(&self, watch: &FitWatch) -> Result<Found> {
+        let (data, shape) = (self.data.as_ref(), self.data.shape());
+        match &self.what {
+            What::Frozen(map, precision) => {
+                let fit = match precision {
+                    Precision::F32 => ridge::fit::<f32>(map.build()?.as_ref(), data, &self.options, watch)?,
+                    Precision::F64 => ridge::fit::<f64>(map.build()?.as_ref(), data, &self.options, watch)?,
+                };
+                let predictor = Predictor::Frozen { map: map.clone(), v: row_major(fit.v.as_ref()), precision: *precision };
+                let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
+                let (iterations, residual) = (fit.iterations, fit.residual);
+                Ok(Found { model, solver: fit.solver, path: fit.path, iterations, residual, stages: fit.seconds })
+            }
+            What::Kernel(kernel) => {
+                let fit = ridge::fit_kernel(kernel, data, &self.options, watch)?;
+                let alpha = row_major(fit.a.as_ref());
+                let predictor = Predictor::Kernel { kernel: kernel.clone(), sets: fit.sets.block().clone(), alpha };
+                let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
+                Ok(Found { model, solver: Solver::Dual, path: fit.path, iterations: 0, residual: 0.0, stages: fit.seconds })
+            }
+        }
+    }
+}
+
+fn notes() -> BTreeMap<String, String> {
+    BTreeMap::from([("producer".to_owned(), format!("attnlearn {}", env!("CARGO_PKG_VERSION")))])
+}
