@@ -10,6 +10,7 @@
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
 mod map;
+pub mod ridge;
 mod sets;
 
 pub use map::FeatureMap;
