@@ -9,10 +9,30 @@
 //! is linear in the trained `v`: a [`FeatureMap`] turns a set into `p = M(d+1)` numbers, and fitting is ridge regression.
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
+mod attention;
+pub mod complexity;
+mod evaluate;
+mod inputs;
+pub mod kernel;
 mod map;
+mod mlp;
+mod model;
+pub mod ridge;
 mod score;
 mod sets;
+mod spec;
+pub mod target;
+#[cfg(test)]
+mod tests;
 
+pub use attention::feature_index;
+pub use complexity::Complexity;
+pub use evaluate::features_of;
+pub use inputs::{SetInputs, SetStream, Tokens};
+pub use kernel::KernelSpec;
 pub use map::FeatureMap;
+pub use model::{FittedModel, Precision, Prediction, Predictor};
 pub use score::{Score, Scores};
 pub use sets::{SetBlock, SetShape, SetSource, Sets};
+pub use spec::{MapSpec, Mean, Model};
+pub use target::{Target, TargetSpec};

@@ -1,10 +1,13 @@
 //! The thin layer between the mathematics and the linear-algebra crate, and the vector-lane arithmetic of the hot loops.
 
 mod assignment;
+pub mod band;
+pub mod cholesky;
 mod dense;
 pub mod lanes;
 mod moments;
 pub mod product;
+pub mod symmetric;
 
 pub(crate) use assignment::assign;
 pub use dense::*;

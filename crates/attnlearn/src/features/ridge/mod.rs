@@ -1,0 +1,436 @@
+//! Ridge regression on frozen features:
+//!
+//! ```text
+//! minimise  (1/W) Σ_i w_i ‖y_i − b − Vᵀφ_i‖² + λ ‖V‖²,    W = Σ_i w_i,    b not penalised
+//! ```
+//!
+//! With `φ̃_i = √w_i (φ_i − φ̄)` and `ỹ_i = √w_i (y_i − ȳ)` (means only with an intercept) all solvers give the same answer:
+//!
+//! | solver | solves | operations | memory |
+//! |---|---|---|---|
+//! | [`Solver::Gram`] | `(Φ̃ᵀΦ̃ + Wλ) v = Φ̃ᵀỹ` | `n p² + p³/3` | `8p²` bytes, whatever `n` |
+//! | [`Solver::Dual`] | `(Φ̃Φ̃ᵀ + Wλ) α = ỹ`, `v = Φ̃ᵀα` | `n² p + n³/3` | `n²` numbers, whatever `p` |
+//! | [`Solver::Cg`] | either, by conjugate gradients with a Nyström preconditioner | `2 n p` for an iteration or a column of the sketch | `n p` numbers if allowed, else little |
+//!
+//! [`Solver::Auto`] takes the cheaper of the first two by their operations, and conjugate gradients where these cost less than two
+//! thirds of that, counting [`CG_COLUMNS`] columns and iterations' worth of work; only where the ridge is given, because
+//! the direct solvers alone give leave-one-out errors.
+//!
+//! [`Ridge::Auto`] is the ridge of least exact leave-one-out error on a path (`path.rs`). [`Ridge::Ridgeless`] is the limit
+//! `λ → 0`, the solution of least norm, by the smallest shift that is stable: `Wλ = ε √m tr(Φ̃ᵀΦ̃)`, `m = min(n, p)`,
+//! in double precision and on the smaller of the two matrices.
+
+mod cg;
+mod dual;
+mod gram;
+mod nystrom;
+mod operator;
+mod panel;
+mod path;
+mod rows;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use super::{FeatureMap, SetSource};
+use crate::linalg::Mat;
+use crate::linalg::cholesky::{self, NotPositive};
+use crate::linalg::symmetric::Field;
+use crate::{Error, Result};
+use dual::{Dual, cast, pull_back, widen};
+pub use gram::{Gram, Normal, PANEL};
+use nystrom::Nystrom;
+use operator::Operator;
+use panel::Data;
+pub use path::PathPoint;
+use path::{dual_path, gram_path};
+use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
+use std::time::Instant;
+use targets::Targets;
+
+/// How the equations are solved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Solver {
+    /// The cheapest that fits in memory.
+    Auto,
+    /// Sums over examples, p × p.
+    Gram,
+    /// Products between examples, n × n.
+    Dual,
+    /// Conjugate gradients.
+    Cg,
+}
+
+/// How large the ridge is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ridge {
+    /// λ.
+    Given(f64),
+    /// Of least leave-one-out error.
+    Auto,
+    /// As small as can be.
+    Ridgeless,
+}
+
+/// What to fit and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// How.
+    pub solver: Solver,
+    /// Ridge.
+    pub ridge: Ridge,
+    /// Whether to fit `b`.
+    pub intercept: bool,
+    /// Bytes that may be used.
+    pub memory: u64,
+    /// Ridges to try for [`Ridge::Auto`]; chosen by scale if there are none.
+    pub lambdas: Vec<f64>,
+    /// How many to choose.
+    pub path: usize,
+    /// Relative residual at which conjugate gradients stop.
+    pub tolerance: f64,
+    /// Iterations after which they stop regardless.
+    pub iterations: usize,
+    /// Rank of the preconditioner; 0 for none, chosen by cost if not given.
+    pub rank: Option<usize>,
+    /// Whether conjugate gradients may keep all features in memory.
+    pub keep: bool,
+    /// Seed of the sketch.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            solver: Solver::Auto,
+            ridge: Ridge::Auto,
+            intercept: true,
+            memory: 8 << 30,
+            lambdas: Vec::new(),
+            path: 20,
+            tolerance: 1e-6,
+            iterations: 1000,
+            rank: None,
+            keep: true,
+            seed: 0,
+        }
+    }
+}
+
+/// What a fit is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Stage {
+    /// Reading targets.
+    Read,
+    /// Computing features and their products.
+    Gram,
+    /// Cholesky factorisation and solve.
+    Factor,
+    /// Reduction to band form.
+    Band,
+    /// Errors of all ridges.
+    Path,
+    /// Sketch for the preconditioner.
+    Sketch,
+    /// Conjugate gradients.
+    Iterate,
+    /// Values from dual coefficients.
+    Values,
+}
+
+/// Who watches a fit: is told what goes on, and may stop it.
+pub trait Watch: Sync {
+    /// A stage begins.
+    fn begin(&self, _stage: Stage) {}
+    /// `done` of `total` steps of the stage are done.
+    fn advance(&self, _done: u64, _total: u64) {}
+    /// An iteration of conjugate gradients left this relative residual; about `remaining` more are to come.
+    fn iteration(&self, _iteration: usize, _residual: f64, _remaining: f64) {}
+    /// Whether to stop now; the fit then ends with [`Error::Interrupted`].
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// Watches nothing.
+pub struct Unwatched;
+impl Watch for Unwatched {}
+
+/// A fitted model: `f = b + Vᵀφ`.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// `V`, p × t.
+    pub v: Mat<f64>,
+    /// `b`.
+    pub intercept: Vec<f64>,
+    /// λ.
+    pub lambda: f64,
+    /// Errors of all ridges tried, for [`Ridge::Auto`].
+    pub path: Vec<PathPoint>,
+    /// How it was solved.
+    pub solver: Solver,
+    /// Iterations of conjugate gradients.
+    pub iterations: usize,
+    /// Their relative residual in the end; above the tolerance if they ran out of iterations.
+    pub residual: f64,
+    /// Seconds of every stage, in order.
+    pub seconds: Vec<(Stage, f64)>,
+}
+
+/// Columns and iterations' worth of products that conjugate gradients are assumed to take, features kept.
+pub const CG_COLUMNS: f64 = 900.0;
+/// The same when every iteration computes the features anew.
+const CG_COLUMNS_UNKEPT: f64 = 3000.0;
+
+/// Fits `map`'s features to the targets of `source`.
+pub fn fit<T: Field>(map: &dyn FeatureMap<T>, source: &dyn SetSource, options: &Options, watch: &dyn Watch) -> Result<Fit> {
+    let clock = Clock { watch, began: Mutex::new(Vec::new()) };
+    let watch = &clock;
+    check::<T>(options)?;
+    if map.features() == 0 {
+        return Err(Error::input("features", "the map has none", "give it at least one head"));
+    }
+    watch.begin(Stage::Read);
+    let targets = Targets::read(source, options.intercept, watch)?;
+    let data = Data { map, source };
+    let plan = Plan::new(&data, targets.len(), options)?;
+    let mut fit = match plan.solver {
+        Solver::Cg => by_cg(data, &targets, options, plan.keep, watch)?,
+        Solver::Dual => by_dual(&data, &targets, options, watch)?,
+        Solver::Gram | Solver::Auto => by_gram(&data, &targets, options, watch)?,
+    };
+    if !fit.v.norm_l2().is_finite() {
+        return Err(Error::input("features", "the fit is not finite", "scale them down, or give a larger ridge"));
+    }
+    fit.seconds = clock.seconds();
+    Ok(fit)
+}
+
+fn check<T: Field>(options: &Options) -> Result<()> {
+    let positive = |name: &str, value: f64| {
+        if value.is_finite() && value > 0.0 {
+            Ok(())
+        } else {
+            Err(Error::input(
+                name,
+                format!("it is {value}"),
+                "it must be positive and finite; for no ridge at all ask for ridgeless",
+            ))
+        }
+    };
+    match options.ridge {
+        Ridge::Given(lambda) => positive("ridge", lambda)?,
+        Ridge::Auto => {
+            options.lambdas.iter().try_for_each(|&lambda| positive("ridge", lambda))?;
+            if options.lambdas.is_empty() && options.path == 0 {
+                return Err(Error::input("path", "it has no ridges", "ask for at least one"));
+            }
+        }
+        Ridge::Ridgeless if size_of::<T>() < 8 => {
+            return Err(Error::input(
+                "ridge",
+                "the ridgeless limit is lost in single precision",
+                "compute the features in double precision, or give a ridge",
+            ));
+        }
+        Ridge::Ridgeless => {}
+    }
+    if options.solver == Solver::Cg && !matches!(options.ridge, Ridge::Given(_)) {
+        return Err(Error::input(
+            "solver",
+            "conjugate gradients need a given ridge",
+            "give one, or use gram or dual, which can choose it",
+        ));
+    }
+    if !(options.tolerance > 0.0 && options.tolerance < 1.0) {
+        return Err(Error::input("tolerance", format!("it is {}", options.tolerance), "give a number between 0 and 1"));
+    }
+    Ok(())
+}
+
+/// Which solver, and whether features are kept.
+struct Plan {
+    solver: Solver,
+    keep: bool,
+}
+
+impl Plan {
+    fn new<T: Field>(data: &Data<'_, T>, n: usize, options: &Options) -> Result<Self> {
+        let p = data.features();
+        let (gram, dual) = (Gram::bytes::<T>(p), Dual::<T>::bytes(n, data.widest()));
+        // Sketch, image and factors of the preconditioner.
+        let sketch = 4 * 8 * (n.min(p) as u64) * options.rank.unwrap_or(256) as u64;
+        let (kept, unkept) = (Operator::<T>::cache_bytes(n, p) + sketch, Operator::panel_bytes(data, n) + sketch);
+        let keep = options.keep && kept <= options.memory;
+        let (nf, pf) = (n as f64, p as f64);
+        let costs = [
+            (Solver::Gram, gram, nf * pf * pf + pf.powi(3) / 3.0),
+            (Solver::Dual, dual, nf * nf * pf + nf.powi(3) / 3.0),
+            (Solver::Cg, if keep { kept } else { unkept }, 3.0 * nf * pf * if keep { CG_COLUMNS } else { CG_COLUMNS_UNKEPT }),
+        ];
+        let given = matches!(options.ridge, Ridge::Given(_));
+        // The larger of the two matrices is singular: without a ridge rounding would fill its null space.
+        let singular = if n > p { Solver::Dual } else { Solver::Gram };
+        let able = |solver: Solver| match options.ridge {
+            Ridge::Given(_) => true,
+            Ridge::Auto => solver != Solver::Cg,
+            Ridge::Ridgeless => solver != Solver::Cg && solver != singular,
+        };
+        if !able(options.solver) {
+            return Err(Error::input(
+                "solver",
+                format!("the ridgeless limit is not stable in this form with {n} examples and {p} features"),
+                if n > p { "use gram" } else { "use dual" },
+            ));
+        }
+        let fits = |solver: &Solver, bytes: u64| bytes <= options.memory && able(*solver);
+        let least = costs.iter().filter(|(solver, ..)| able(*solver)).map(|cost| cost.1).min().unwrap_or(0);
+        let short = |bytes: u64| {
+            let (need, have) = (bytes.div_ceil(1 << 20), options.memory >> 20);
+            let others: Vec<String> = costs
+                .iter()
+                .filter(|(solver, bytes, _)| fits(solver, *bytes))
+                .map(|(solver, ..)| format!("{solver:?}").to_lowercase())
+                .collect();
+            let remedy = if others.is_empty() {
+                let hint = if given { "" } else { " or give a ridge, so that conjugate gradients can be used," };
+                format!("allow at least {} MiB,{hint} or use fewer features", least.div_ceil(1 << 20))
+            } else {
+                format!("allow more or use {}", others.join(" or "))
+            };
+            Error::input("memory", format!("{need} MiB are needed and {have} MiB allowed"), remedy)
+        };
+        let solver = match options.solver {
+            Solver::Auto => {
+                let cheapest = costs.iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).min_by(|a, b| a.2.total_cmp(&b.2));
+                cheapest.ok_or_else(|| short(least))?.0
+            }
+            asked => {
+                let bytes = costs.iter().find(|(solver, ..)| *solver == asked).map_or(0, |cost| cost.1);
+                if bytes > options.memory {
+                    return Err(short(bytes));
+                }
+                asked
+            }
+        };
+        Ok(Self { solver, keep })
+    }
+}
+
+fn by_gram<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, watch: &dyn Watch) -> Result<Fit> {
+    let mut gram = Gram::new(data.features(), targets.y.ncols());
+    gram.add(data.map, data.source, 0..data.source.blocks(), watch)?;
+    let mut normal = gram.normal_equations(options.intercept)?;
+    let (v, lambda, path) = if let Ridge::Auto = options.ridge {
+        let chosen = gram_path(data, &mut normal, targets, given(options), options.path, watch)?;
+        (chosen.answer, chosen.lambda, chosen.path)
+    } else {
+        watch.begin(Stage::Factor);
+        let trace = (0..normal.g.nrows()).map(|i| normal.g[(i, i)]).sum();
+        let lambda = fixed(options, trace, normal.g.nrows(), normal.weight);
+        factor(&mut normal.g, lambda * normal.weight)?;
+        let mut v = normal.r.clone();
+        cholesky::solve(normal.g.as_ref(), v.as_mut());
+        (v, lambda, Vec::new())
+    };
+    Ok(Fit { intercept: normal.intercepts(&v), v, lambda, path, ..Fit::new(Solver::Gram) })
+}
+
+fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, watch: &dyn Watch) -> Result<Fit> {
+    let mut dual = Dual::gather(data, targets, watch)?;
+    let (alpha, lambda, path, means) = if let Ridge::Auto = options.ridge {
+        let (chosen, means) = dual_path(dual, targets, given(options), options.path, watch)?;
+        (chosen.answer, chosen.lambda, chosen.path, means)
+    } else {
+        watch.begin(Stage::Factor);
+        let lambda = fixed(options, dual.trace, targets.len(), targets.total);
+        factor(&mut dual.k, lambda * targets.total)?;
+        let mut alpha = cast::<T>(&targets.y);
+        cholesky::solve(dual.k.as_ref(), alpha.as_mut());
+        (widen(&alpha), lambda, Vec::new(), dual.feature_means)
+    };
+    let v = pull_back(data, &targets.coefficients(&alpha), watch)?;
+    Ok(Fit { intercept: targets.intercepts(&means, &v), v, lambda, path, ..Fit::new(Solver::Dual) })
+}
+
+fn by_cg<T: Field>(data: Data<'_, T>, targets: &Targets, options: &Options, keep: bool, watch: &dyn Watch) -> Result<Fit> {
+    let Ridge::Given(lambda) = options.ridge else { return Err(Error::input("solver", "no ridge is given", "give one")) };
+    let mu = lambda * targets.total;
+    let operator = Operator::new(data, targets, keep, watch)?;
+    let preconditioner = Nystrom::new(&operator, mu, options.rank, options.tolerance, options.seed, watch)?;
+    let solution = cg::solve(&operator, mu, preconditioner.as_ref(), options.tolerance, options.iterations, watch)?;
+    let (v, intercept) = operator.values(&solution.x, watch)?;
+    let (iterations, residual) = (solution.iterations, solution.residual);
+    Ok(Fit { v, intercept, lambda, iterations, residual, ..Fit::new(Solver::Cg) })
+}
+
+impl Fit {
+    fn new(solver: Solver) -> Self {
+        Self {
+            v: Mat::new(),
+            intercept: Vec::new(),
+            lambda: 0.0,
+            path: Vec::new(),
+            solver,
+            iterations: 0,
+            residual: 0.0,
+            seconds: Vec::new(),
+        }
+    }
+}
+
+/// The ridge, where it is not chosen by its errors.
+fn fixed(options: &Options, trace: f64, size: usize, total: f64) -> f64 {
+    match options.ridge {
+        Ridge::Given(lambda) => lambda,
+        Ridge::Auto | Ridge::Ridgeless => f64::EPSILON * (size as f64).sqrt() * trace / total,
+    }
+}
+
+fn given(options: &Options) -> Option<&[f64]> {
+    if options.lambdas.is_empty() { None } else { Some(&options.lambdas) }
+}
+
+/// Factors `A + μI` in place.
+fn factor<T: Field>(a: &mut Mat<T>, mu: f64) -> Result<()> {
+    for i in 0..a.nrows() {
+        a[(i, i)] = a[(i, i)] + T::from_f64(mu);
+    }
+    cholesky::cholesky(a.as_mut()).map_err(|NotPositive| {
+        Error::input("ridge", "it is too small for the precision of the features", "give a larger one, or use double precision")
+    })
+}
+
+/// Passes everything on, and notes when stages began.
+struct Clock<'a> {
+    watch: &'a dyn Watch,
+    began: Mutex<Vec<(Stage, Instant)>>,
+}
+
+impl Watch for Clock<'_> {
+    fn begin(&self, stage: Stage) {
+        if let Ok(mut began) = self.began.lock() {
+            began.push((stage, Instant::now()));
+        }
+        self.watch.begin(stage);
+    }
+    fn advance(&self, done: u64, total: u64) {
+        self.watch.advance(done, total);
+    }
+    fn iteration(&self, iteration: usize, residual: f64, remaining: f64) {
+        self.watch.iteration(iteration, residual, remaining);
+    }
+    fn interrupted(&self) -> bool {
+        self.watch.interrupted()
+    }
+}
+
+impl Clock<'_> {
+    fn seconds(&self) -> Vec<(Stage, f64)> {
+        let end = Instant::now();
+        let began = self.began.lock().map(|began| began.clone()).unwrap_or_default();
+        let ends = began.iter().skip(1).map(|(_, at)| *at).chain([end]);
+        began.iter().zip(ends).map(|((stage, at), end)| (*stage, (end - *at).as_secs_f64())).collect()
+    }
+}

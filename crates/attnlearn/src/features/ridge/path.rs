@@ -1,0 +1,209 @@
+//! Many ridges at once, each with its exact leave-one-out error.
+//!
+//! With `μ = Wλ` and `h_i = w_i/W + φ̃_iᵀ (Φ̃ᵀΦ̃ + μ)⁻¹ φ̃_i` (the first term for the intercept), the fit without example `i` and
+//! with the same `μ` misses it by
+//!
+//! ```text
+//! e_i / (1 − h_i)        GCV = (1/W) Σ w_i e_i² / (1 − tr H / n)²        e = y − fit
+//! ```
+//!
+//! From the dual, `e_i = μ α̃_i / √w_i` and `1 − h_i = μ (Γ_ii − u_i²/(s + μ))`, `Γ = (K̃ + s u uᵀ + μ)⁻¹`: the `μ` cancel, and
+//! the formula holds down to `μ → 0`. From the Gram, `h_i` takes one more pass over the examples. Either way the matrix
+//! is brought to band form once, and a ridge costs a band factorisation and one solve for every example.
+//!
+//! Examples of weight zero are left out of the errors: no fit has seen them.
+
+use super::dual::{Dual, cast, widen};
+use super::gram::{Normal, PANEL};
+use super::panel::Data;
+use super::targets::Targets;
+use super::{Stage, Watch};
+use crate::linalg::Mat;
+use crate::linalg::band::BandForm;
+use crate::linalg::symmetric::{Field, product};
+use crate::{Error, Result};
+use faer::MatRef;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// One ridge and its errors: weighted means of squares, added up over targets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PathPoint {
+    /// λ.
+    pub lambda: f64,
+    /// Leave-one-out error.
+    pub loo: f64,
+    /// Generalised cross-validation.
+    pub gcv: f64,
+    /// Error on the examples of the fit.
+    pub training: f64,
+    /// `tr H`.
+    pub freedom: f64,
+}
+
+/// `count` ridges, evenly in the logarithm, from the size of the mean squared norm `scale` of the centred features down to where
+/// rounding in `T` takes over.
+pub(super) fn grid<T: Field>(scale: f64, count: usize) -> Vec<f64> {
+    let (high, low) = (scale, scale * T::EPSILON.powf(0.6));
+    (0..count).map(|i| high * (low / high).powf(i as f64 / (count.max(2) - 1) as f64)).collect()
+}
+
+/// The path and the answer at the ridge of least leave-one-out error.
+pub(super) struct Chosen {
+    pub path: Vec<PathPoint>,
+    pub lambda: f64,
+    /// `α̃` from the dual, `v` from the Gram.
+    pub answer: Mat<f64>,
+}
+
+/// Sums of one ridge over examples.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    loo: f64,
+    training: f64,
+    freedom: f64,
+}
+
+impl Sums {
+    /// An example of weight `root²` whose residuals (already times `root`) add up to `squares`.
+    fn add(&mut self, squares: f64, slack: f64) {
+        self.training += squares;
+        self.loo += squares / (slack * slack);
+        self.freedom += 1.0 - slack;
+    }
+
+    fn point(&self, lambda: f64, total: f64, n: f64) -> PathPoint {
+        let (training, share) = (self.training / total, 1.0 - self.freedom / n);
+        PathPoint { lambda, loo: self.loo / total, gcv: training / (share * share), training, freedom: self.freedom }
+    }
+}
+
+fn best(path: &[PathPoint]) -> Result<usize> {
+    let order = |a: &usize, b: &usize| path[*a].loo.total_cmp(&path[*b].loo);
+    (0..path.len()).filter(|&i| path[i].loo.is_finite()).min_by(order).ok_or_else(|| {
+        Error::input(
+            "ridge",
+            "no ridge of the path could be factored",
+            "give larger ones, or compute the features in double precision",
+        )
+    })
+}
+
+/// From the dual; `k` is used up.
+pub(super) fn dual_path<T: Field>(
+    dual: Dual<T>,
+    targets: &Targets,
+    lambdas: Option<&[f64]>,
+    count: usize,
+    watch: &dyn Watch,
+) -> Result<(Chosen, Vec<f64>)> {
+    let Dual { k, feature_means, trace, null } = dual;
+    let (n, t) = (targets.len(), targets.y.ncols());
+    let lambdas = lambdas.map_or_else(|| grid::<T>(trace / targets.total, count), <[f64]>::to_vec);
+    watch.begin(Stage::Band);
+    let form = BandForm::new(k).ok_or_else(not_finite)?;
+    if watch.interrupted() {
+        return Err(Error::Interrupted);
+    }
+    watch.begin(Stage::Path);
+    let rotated = form.rotate(cast::<T>(&targets.y).as_ref());
+    let solve = |factor: &crate::linalg::band::BandFactor<T>| {
+        let mut x = rotated.clone();
+        factor.solve(&mut x);
+        widen(&form.rotate_back(x.as_ref()))
+    };
+    let seen = targets.roots.iter().filter(|&&root| root > 0.0).count() as f64;
+    let mut path = Vec::with_capacity(lambdas.len());
+    for (done, &lambda) in lambdas.iter().enumerate() {
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let mu = lambda * targets.total;
+        if let Ok(factor) = form.factor(mu) {
+            let (alpha, diagonal) = (solve(&factor), factor.energies(form.q().transpose()));
+            let mut sums = Sums::default();
+            for i in (0..n).filter(|&i| targets.roots[i] > 0.0) {
+                let u = if targets.intercept { targets.roots[i].powi(2) / targets.total / (null + mu) } else { 0.0 };
+                let squares: f64 = (0..t).map(|j| alpha[(i, j)].powi(2)).sum();
+                let slack = diagonal[i] - u;
+                sums.training += mu * mu * squares;
+                sums.loo += squares / (slack * slack);
+                sums.freedom += 1.0 - mu * slack;
+            }
+            path.push(sums.point(lambda, targets.total, seen));
+        }
+        watch.advance(done as u64 + 1, lambdas.len() as u64);
+    }
+    let chosen = best(&path)?;
+    let lambda = path[chosen].lambda;
+    let factor = form.factor(lambda * targets.total).map_err(|_| not_finite())?;
+    Ok((Chosen { answer: solve(&factor), path, lambda }, feature_means))
+}
+
+/// From the Gram, with one more pass over the examples; `normal.g` is used up.
+pub(super) fn gram_path<T: Field>(
+    data: &Data<'_, T>,
+    normal: &mut Normal,
+    targets: &Targets,
+    lambdas: Option<&[f64]>,
+    count: usize,
+    watch: &dyn Watch,
+) -> Result<Chosen> {
+    let (p, t, total) = (normal.r.nrows(), normal.r.ncols(), normal.weight);
+    let trace: f64 = (0..p).map(|i| normal.g[(i, i)]).sum();
+    let lambdas = lambdas.map_or_else(|| grid::<f64>(trace / total, count), <[f64]>::to_vec);
+    watch.begin(Stage::Band);
+    let form = BandForm::new(std::mem::replace(&mut normal.g, Mat::new())).ok_or_else(not_finite)?;
+    watch.begin(Stage::Path);
+    let rotated = form.rotate(normal.r.as_ref());
+    let factors: Vec<_> = lambdas
+        .par_iter()
+        .filter_map(|&lambda| {
+            let factor = form.factor(lambda * total).ok()?;
+            let mut x = rotated.clone();
+            factor.solve(&mut x);
+            Some((lambda, factor, x))
+        })
+        .collect();
+    let mut sums = vec![Sums::default(); factors.len()];
+    let blocks = data.source.blocks();
+    let step = (PANEL / crate::features::SetBlock::CAPACITY) as u64;
+    let mut buffer = vec![T::ZERO; p * PANEL.min(targets.len())];
+    let mut first = 0;
+    let mut start = 0;
+    while first < blocks {
+        if watch.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let n = data.fill(first..(first + step).min(blocks), 0..data.map.strips(), &mut buffer)?;
+        // Φ̃, an example a column, and Z = Qᵀ Φ̃ᵀ.
+        let mut phi = vec![0.0f64; n * p];
+        phi.par_chunks_mut(p.max(1)).zip(buffer.par_chunks(p.max(1))).enumerate().for_each(|(i, (phi, row))| {
+            let root = targets.roots[start + i];
+            for ((phi, v), mean) in phi.iter_mut().zip(row).zip(&normal.feature_means) {
+                *phi = root * (v.to_f64() - mean);
+            }
+        });
+        let z = form.rotate(MatRef::from_column_major_slice(&phi, p, n));
+        for ((_, factor, x), sums) in factors.iter().zip(&mut sums) {
+            let leverages = factor.energies(z.as_ref());
+            let mut fits = Mat::<f64>::zeros(n, t);
+            product(fits.as_mut(), false, 1.0, z.transpose(), x.as_ref());
+            for i in (0..n).filter(|&i| targets.roots[start + i] > 0.0) {
+                let intercept = if targets.intercept { targets.roots[start + i].powi(2) / total } else { 0.0 };
+                let squares: f64 = (0..t).map(|j| (targets.y[(start + i, j)] - fits[(i, j)]).powi(2)).sum();
+                sums.add(squares, 1.0 - leverages[i] - intercept);
+            }
+        }
+        (first, start) = (first + step, start + n);
+        watch.advance(first.min(blocks), blocks);
+    }
+    let seen = targets.roots.iter().filter(|&&root| root > 0.0).count() as f64;
+    let path: Vec<PathPoint> = factors.iter().zip(&sums).map(|((lambda, ..), sums)| sums.point(*lambda, total, seen)).collect();
+    let chosen = best(&path)?;
+    Ok(Chosen { lambda: path[chosen].lambda, answer: form.rotate_back(factors[chosen].2.as_ref()), path })
+}
+
+fn not_finite() -> Error {
+    Error::input("features", "their products are not finite", "scale them down, or compute them in double precision")
+}

@@ -1,0 +1,85 @@
+//! Rows of features against vectors: `⟨φ_i, x⟩` and `Σ_i c_i φ_i`, added up in double precision whatever the features are in.
+//!
+//! With one right-hand side both wait for memory, so the wider sums cost nothing, and conjugate gradients meet an operator that is
+//! symmetric to sixteen digits even where the features are stored in single precision.
+
+use crate::linalg::lanes::{Real, vectorised};
+use pulp::{Simd, WithSimd};
+
+const LANES: usize = 16;
+
+/// `out_i = ⟨φ_i, x⟩` for the rows `φ_i` of `rows`.
+pub(super) fn dots<T: Real>(rows: &[T], x: &[f64], out: &mut [f64]) {
+    struct Dots<'a, T>(&'a [T], &'a [f64], &'a mut [f64]);
+    impl<T: Real> WithSimd for Dots<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Self(rows, x, out) = self;
+            let p = x.len();
+            let whole = out.len() / 4 * 4;
+            for (rows, out) in rows.chunks_exact(4 * p).zip(out.chunks_exact_mut(4)) {
+                out.copy_from_slice(&tile::<T, 4>(rows, x));
+            }
+            for (row, out) in rows[whole * p..].chunks_exact(p).zip(&mut out[whole..]) {
+                [*out] = tile::<T, 1>(row, x);
+            }
+        }
+    }
+    #[inline(always)]
+    fn tile<T: Real, const R: usize>(rows: &[T], x: &[f64]) -> [f64; R] {
+        let p = x.len();
+        let rows: [&[T]; R] = std::array::from_fn(|r| &rows[r * p..(r + 1) * p]);
+        let mut sums = [[0.0; LANES]; R];
+        let whole = p / LANES * LANES;
+        for e in (0..whole).step_by(LANES) {
+            let x = &x[e..e + LANES];
+            for r in 0..R {
+                let row = &rows[r][e..e + LANES];
+                for l in 0..LANES {
+                    sums[r][l] = f64::mul_add(row[l].to_f64(), x[l], sums[r][l]);
+                }
+            }
+        }
+        std::array::from_fn(|r| {
+            let tail: f64 = (whole..p).map(|e| rows[r][e].to_f64() * x[e]).sum();
+            sums[r].iter().sum::<f64>() + tail
+        })
+    }
+    if !x.is_empty() {
+        vectorised(Dots(rows, x, out));
+    }
+}
+
+/// `out += Σ_i c_i φ_i`.
+pub(super) fn combine<T: Real>(rows: &[T], c: &[f64], out: &mut [f64]) {
+    struct Combine<'a, T>(&'a [T], &'a [f64], &'a mut [f64]);
+    impl<T: Real> WithSimd for Combine<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Self(rows, c, out) = self;
+            let p = out.len();
+            let whole = c.len() / 4 * 4;
+            for (rows, c) in rows.chunks_exact(4 * p).zip(c.chunks_exact(4)) {
+                let (r0, rest) = rows.split_at(p);
+                let (r1, rest) = rest.split_at(p);
+                let (r2, r3) = rest.split_at(p);
+                for ((((out, a), b), d), e) in out.iter_mut().zip(r0).zip(r1).zip(r2).zip(r3) {
+                    let sum = f64::mul_add(a.to_f64(), c[0], *out);
+                    let sum = f64::mul_add(b.to_f64(), c[1], sum);
+                    let sum = f64::mul_add(d.to_f64(), c[2], sum);
+                    *out = f64::mul_add(e.to_f64(), c[3], sum);
+                }
+            }
+            for (row, c) in rows[whole * p..].chunks_exact(p).zip(&c[whole..]) {
+                for (out, a) in out.iter_mut().zip(row) {
+                    *out = f64::mul_add(a.to_f64(), *c, *out);
+                }
+            }
+        }
+    }
+    if !out.is_empty() {
+        vectorised(Combine(rows, c, out));
+    }
+}

@@ -1,0 +1,126 @@
+//! Cholesky factorisation `A = L Lᵀ` in place of the lower triangle, and solves with it, on all threads.
+//!
+//! Block column by block column: factor the diagonal block, `L_ik = A_ik L_kk⁻ᵀ` tile by tile, then
+//! `A_ij ← A_ij − L_ik L_jkᵀ` on the tiles that remain. Nearly all the work is in the last, a product at full speed.
+
+use super::symmetric::{Field, Tile, multiply, product, tile, tiles, update_lower};
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::{LltParams, cholesky_in_place, cholesky_in_place_scratch};
+use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
+use faer::prelude::{IntoConst, ReborrowMut};
+use faer::{Auto, Mat, MatMut, MatRef, Par, Spec};
+use rayon::prelude::*;
+
+/// The matrix is not positive definite, to working precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPositive;
+
+/// Replaces the lower triangle of `a` by its Cholesky factor; what stands above the diagonal is not read and may be overwritten.
+pub fn cholesky<T: Field>(mut a: MatMut<'_, T>) -> Result<(), NotPositive> {
+    let n = a.nrows();
+    let step = tile(n);
+    for k in (0..n).step_by(step) {
+        let width = step.min(n - k);
+        let trailing = a.rb_mut().submatrix_mut(k, k, n - k, n - k);
+        let (mut left, right) = trailing.split_at_col_mut(width);
+        let (mut top, mut below) = left.rb_mut().split_at_row_mut(width);
+        small_cholesky(top.rb_mut())?;
+        let top = top.into_const();
+        tiles(below.rb_mut(), tile(n), width)
+            .into_par_iter()
+            .for_each(|tile| solve_lower_triangular_in_place(top, tile.part.transpose_mut(), Par::Seq));
+        let below = below.into_const();
+        update_lower(right.split_at_row_mut(width).1, -T::ONE, below, below);
+    }
+    Ok(())
+}
+
+/// The same on the calling thread, for small matrices.
+pub fn small_cholesky<T: Field>(a: MatMut<'_, T>) -> Result<(), NotPositive> {
+    let params: Spec<LltParams, T> = Spec::new(<LltParams as Auto<T>>::auto());
+    let n = a.nrows();
+    let mut memory = MemBuffer::new(cholesky_in_place_scratch::<T>(n, Par::Seq, params));
+    let mut a = a;
+    cholesky_in_place(a.rb_mut(), Default::default(), Par::Seq, MemStack::new(&mut memory), params).map_err(|_| NotPositive)?;
+    // Not-a-number passes the test for a positive pivot.
+    if (0..n).all(|i| a[(i, i)].to_f64().is_finite()) { Ok(()) } else { Err(NotPositive) }
+}
+
+/// `X ← L⁻¹ X`.
+pub fn solve_lower<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
+    let n = l.nrows();
+    let step = tile(n);
+    for k in (0..n).step_by(step) {
+        let width = step.min(n - k);
+        let (mut now, later) = x.rb_mut().split_at_row_mut(k).1.split_at_row_mut(width);
+        over_columns(now.rb_mut(), |part| solve_lower_triangular_in_place(l.submatrix(k, k, width, width), part, Par::Seq));
+        product(later, true, -T::ONE, l.submatrix(k + width, k, n - k - width, width), now.into_const());
+    }
+}
+
+/// `X ← L⁻ᵀ X`.
+pub fn solve_upper<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
+    let n = l.nrows();
+    let step = tile(n);
+    for k in (0..n).step_by(step).rev() {
+        let width = step.min(n - k);
+        let (mut now, later) = x.rb_mut().split_at_row_mut(k).1.split_at_row_mut(width);
+        let (later, below) = (later.into_const(), l.submatrix(k + width, k, n - k - width, width).transpose());
+        // Few rows and a long sum: narrow tiles, so that all threads have some.
+        tiles(now.rb_mut(), 64, 256).into_par_iter().for_each(|Tile { row, col, part }| {
+            let (height, cols) = (part.nrows(), part.ncols());
+            multiply(part, true, -T::ONE, below.subrows(row, height), later.subcols(col, cols));
+        });
+        let diagonal = l.submatrix(k, k, width, width).transpose();
+        over_columns(now, |part| solve_upper_triangular_in_place(diagonal, part, Par::Seq));
+    }
+}
+
+/// `X ← (L Lᵀ)⁻¹ X`.
+pub fn solve<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
+    solve_lower(l, x.rb_mut());
+    solve_upper(l, x);
+}
+
+/// The inverse of a small lower triangular matrix.
+pub fn small_inverse<T: Field>(l: MatRef<'_, T>) -> Mat<T> {
+    let mut inverse = Mat::identity(l.nrows(), l.nrows());
+    solve_lower_triangular_in_place(l, inverse.as_mut(), Par::Seq);
+    inverse
+}
+
+fn over_columns<T: Field>(x: MatMut<'_, T>, each: impl Fn(MatMut<'_, T>) + Sync) {
+    let rows = x.nrows();
+    tiles(x, rows.max(1), 128).into_par_iter().for_each(|tile| each(tile.part));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::symmetric::{add_outer, mirror};
+
+    #[test]
+    fn factors_and_solves() {
+        for n in [1, 63, 200, 1500] {
+            let phi = Mat::from_fn(n, n + 3, |i, j| ((i * 37 + j * 101 + i * j) % 97) as f64 / 97.0 - 0.5);
+            let mut a = Mat::<f64>::identity(n, n);
+            add_outer(a.as_mut(), phi.as_ref());
+            let mut l = a.clone();
+            cholesky(l.as_mut()).unwrap();
+            mirror(a.as_mut());
+            let b = Mat::from_fn(n, 5, |i, j| (i + j) as f64);
+            let mut x = b.clone();
+            solve(l.as_ref(), x.as_mut());
+            assert!((&a * &x - &b).norm_max() < 1e-9 * n as f64);
+        }
+    }
+
+    #[test]
+    fn an_indefinite_matrix_is_refused() {
+        let mut a = Mat::<f64>::identity(300, 300);
+        a[(250, 250)] = -1.0;
+        assert_eq!(cholesky(a.as_mut()), Err(NotPositive));
+        a[(250, 250)] = f64::NAN;
+        assert_eq!(cholesky(a.as_mut()), Err(NotPositive));
+    }
+}
