@@ -9,8 +9,16 @@
 //! is linear in the trained `v`: a [`FeatureMap`] turns a set into `p = M(d+1)` numbers, and fitting is ridge regression.
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
+pub mod complexity;
+mod inputs;
+pub mod kernel;
 mod map;
 mod sets;
+pub mod target;
 
+pub use complexity::Complexity;
+pub use inputs::{SetInputs, SetStream, Tokens};
+pub use kernel::{KernelSpec, Mean};
 pub use map::FeatureMap;
 pub use sets::{SetBlock, SetShape, SetSource, Sets};
+pub use target::{Target, TargetSpec};
