@@ -175,16 +175,7 @@ impl Target {
     pub fn new(spec: &TargetSpec, inputs: SetInputs, seed: u64) -> Result<Self> {
         spec.check()?;
         inputs.check()?;
-        let form = match spec {
-            TargetSpec::Mixed { gamma, simple, hard } => {
-                let part = |spec, weight: f64| {
-                    let part = Self::new(spec, inputs, seed)?;
-                    Ok((weight / part.variance.sqrt(), part.form))
-                };
-                Form::Mixed(vec![part(simple, *gamma)?, part(hard, 1.0 - gamma)?])
-            }
-            single => Form::draw(single, inputs.d, seed),
-        };
+        let form = Form::draw(spec, inputs, seed)?;
         let (mean, variance) = spec.moments(&inputs).unwrap_or_else(|| estimate(&form, &inputs, seed));
         if !(variance.is_finite() && variance > 1e-14 * mean * mean && variance > 0.0) {
             return Err(Error::input(
@@ -237,7 +228,8 @@ fn estimate(form: &Form, inputs: &SetInputs, seed: u64) -> (f64, f64) {
 }
 
 impl Form {
-    fn draw(spec: &TargetSpec, d: usize, seed: u64) -> Self {
+    fn draw(spec: &TargetSpec, inputs: SetInputs, seed: u64) -> Result<Self> {
+        let d = inputs.d;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(PARAMETERS);
         let mut normal = || -> f64 { rng.sample(StandardNormal) };
@@ -245,7 +237,7 @@ impl Form {
         let norm = dot(&beta, &beta).sqrt();
         beta.iter_mut().for_each(|v| *v /= norm);
         let mut gaussian = || Mat::from_fn(d, d, |_, _| normal());
-        match *spec {
+        Ok(match *spec {
             TargetSpec::Query { p } => Self::Query { p: p as i32, beta },
             TargetSpec::Average { p } => Self::Correlation { p: 0, q: p as i32, s: None, beta },
             TargetSpec::Correlation { p, q, rotated } => {
@@ -253,9 +245,14 @@ impl Form {
                 let s = rotated.then(|| row_major(gaussian().qr().compute_Q().as_ref()));
                 Self::Correlation { p: p as i32, q: q as i32, s, beta }
             }
+            TargetSpec::Mixed { gamma, ref simple, ref hard } => {
+                // One seed, hence one β.
+                let [simple, hard] = [Target::new(simple, inputs, seed)?, Target::new(hard, inputs, seed)?];
+                let part = |weight: f64, part: Target| (weight / part.variance.sqrt(), part.form);
+                Self::Mixed(vec![part(gamma, simple), part(1.0 - gamma, hard)])
+            }
             TargetSpec::Softmax { scale } => Self::Softmax { theta: row_major((gaussian() * faer::Scale(scale)).as_ref()), beta },
-            TargetSpec::Mixed { .. } => Self::Mixed(Vec::new()),
-        }
+        })
     }
 
     fn value(&self, tokens: &[f64], d: usize) -> f64 {
@@ -397,7 +394,7 @@ mod tests {
         [(mean, (variance / n).sqrt()), (variance, ((fourth - variance * variance) / n).sqrt())]
     }
 
-    /// Within five standard errors of the sample, widened by the 2% of an estimated normalisation.
+    /// Within five standard errors of the sample, widened where the normalisation is itself an estimate.
     #[test]
     fn values_have_unit_variance_and_the_mean_that_is_stated() {
         let sphere = SetInputs::new(6, 5);

@@ -44,9 +44,9 @@ pub fn kappa(rho: f64) -> f64 {
     let a = rho.abs();
     let half = 0.5 - 0.5 * a;
     let half = if half > 0.0 { half } else { 0.0 };
-    let inner = polynomial(&INNER, a * a);
-    let outer = f64::mul_add(half * half.sqrt(), polynomial(&OUTER, half), 0.25 * a);
-    f64::mul_add(0.25, rho, if a > 0.5 { outer } else { inner })
+    let (inner, outer) = (polynomial(&INNER, a * a), half * half.sqrt() * polynomial(&OUTER, half));
+    let (line, curve) = if a > 0.5 { (rho + a, outer) } else { (rho, inner) };
+    f64::mul_add(0.25, line, curve)
 }
 
 /// `Σ_k c_k z^k` by Horner's rule.

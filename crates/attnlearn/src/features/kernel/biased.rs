@@ -174,13 +174,12 @@ mod tests {
         out[0]
     }
 
-    /// `∫ φ(u) relu(a+u) E[relu(b + ρu + √(1−ρ²) v)] du` by the midpoint rule on the smooth part `u > −a`, transformed to decay at both ends.
+    /// `∫_{−a}^∞ (a+u) φ(u) E[relu(b + ρu + √(1−ρ²) v)] du` by Simpson's rule; the inner expectation is `s R(m/s)`.
     fn plain(a: f64, b: f64, rho: f64) -> f64 {
         let s = (1.0 - rho * rho).sqrt();
         let steps = 40_000;
         let (low, high) = (-a.min(9.0), 9.0f64.max(9.0 - a));
         let h = (high - low) / steps as f64;
-        // Simpson on the given interval: the inner expectation is exact, s R(m/s).
         let at = |u: f64| {
             let m = b + rho * u;
             let inner = if s > 1e-9 { s * Side::new(m / s).r } else { m.max(0.0) };
