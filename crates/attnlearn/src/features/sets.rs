@@ -191,9 +191,9 @@ mod tests {
         assert_eq!(sets.blocks(), 3);
         let mut part = SetBlock::new(shape);
         sets.fill(2, &mut part).unwrap();
-        assert_eq!((part.len(), part.targets(0)[0], part.lengths[1]), (76, 1024.0, 2));
+        assert_eq!((part.len(), part.targets(0)[0], part.lengths[1]), (76, 1024.0, 3));
         assert_eq!(part.query(0), [10240.0, 10241.0]);
-        assert_eq!(part.keys(1).len(), 4);
+        assert_eq!(part.keys(1).len(), 6);
         let again = Sets::read(&sets).unwrap();
         assert_eq!((again.block().x.clone(), again.len()), (sets.block().x.clone(), 1100));
         sets.fill(3, &mut part).unwrap();

@@ -189,6 +189,14 @@ pub fn apply_matrix<T: Real, S: Simd>(
     product(simd, (tokens, rows, cols), x, Scalars { entries: m, cols }, start, out);
 }
 
+/// `out[i][t] = ⟨m_i, x[t]⟩` for the rows of the `rows × cols` matrix `m` and `tokens` vectors; `x` is `[tokens][cols][LANES]`,
+/// `out` is `[rows][tokens][LANES]`.
+#[inline(always)]
+pub fn row_dots<T: Real, S: Simd>(simd: S, m: &[T], rows: usize, cols: usize, tokens: usize, x: &[T], out: &mut [T]) {
+    let x = Panel { entries: T::vectors::<S>(x), outer: cols, inner: 1 };
+    product(simd, (rows, tokens, cols), Scalars { entries: m, cols }, x, Start::Zero, out);
+}
+
 /// `out[a][b] = ⟨q[a], x[b]⟩` for all pairs of `tokens` vectors, lane by lane; `q` and `x` are `[tokens][d][LANES]`.
 #[inline(always)]
 pub fn dots<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, q: &[T], x: &[T], out: &mut [T]) {
