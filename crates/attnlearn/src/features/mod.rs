@@ -9,8 +9,17 @@
 //! is linear in the trained `v`: a [`FeatureMap`] turns a set into `p = M(d+1)` numbers, and fitting is ridge regression.
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
+mod attention;
+mod evaluate;
 mod map;
+mod mlp;
 mod sets;
+mod spec;
+#[cfg(test)]
+mod tests;
 
+pub use attention::feature_index;
+pub use evaluate::features_of;
 pub use map::FeatureMap;
 pub use sets::{SetBlock, SetShape, SetSource, Sets};
+pub use spec::{MapSpec, Mean, Model};
