@@ -250,7 +250,7 @@ pub fn vectorised<K: WithSimd>(kernel: K) -> K::Output {
 
 /// Vectors that make up the lanes of one entry of a panel.
 #[inline(always)]
-pub(super) const fn chunks<T: Real, S: Simd>() -> usize {
+pub(crate) const fn chunks<T: Real, S: Simd>() -> usize {
     LANES * size_of::<T>() / size_of::<T::Vector<S>>()
 }
 

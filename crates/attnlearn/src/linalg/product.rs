@@ -1,6 +1,7 @@
 //! Products of small matrices, sixteen examples at a time: panels by fixed matrices, and panels by panels.
 //!
-//! One kernel does all three products of the forward pass: `Θᵀ x_a`, `⟨q_a, x_b⟩` and `Σ_b p_ab u_b`.
+//! One kernel does all three products of the forward pass: `Θᵀ x_a`, `⟨q_a, x_b⟩` and `Σ_b p_ab u_b`. Frozen heads are the same
+//! products with heads in the lanes and the inputs as scalars.
 
 // Bounds are asserted once a product rather than at every load: reasons beside each use.
 #![allow(unsafe_code)]
@@ -9,7 +10,7 @@ use super::lanes::{Real, chunks};
 use pulp::Simd;
 
 /// A factor of a [`product`]: what stands at `(i, c)`, in every lane.
-trait Factor<T: Real, S: Simd>: Copy {
+pub(crate) trait Factor<T: Real, S: Simd>: Copy {
     /// Whether all entries `(i, c)` with `i < rows`, `c < inner` are there.
     fn has(self, rows: usize, inner: usize) -> bool;
     /// Entry `(i, c)`, vector `chunk` of its lanes.
@@ -21,18 +22,16 @@ trait Factor<T: Real, S: Simd>: Copy {
 
 /// A panel whose entry `(i, c)` is number `i · outer + c · inner`.
 #[derive(Clone, Copy)]
-struct Panel<'a, V> {
-    entries: &'a [V],
-    outer: usize,
-    inner: usize,
+pub(crate) struct Panel<'a, V> {
+    pub entries: &'a [V],
+    pub outer: usize,
+    pub inner: usize,
 }
 
 impl<T: Real, S: Simd> Factor<T, S> for Panel<'_, T::Vector<S>> {
     #[inline(always)]
     fn has(self, rows: usize, inner: usize) -> bool {
-        rows == 0
-            || inner == 0
-            || ((rows - 1) * self.outer + (inner - 1) * self.inner + 1) * chunks::<T, S>() <= self.entries.len()
+        rows == 0 || inner == 0 || (last(rows, self.outer, inner, self.inner) + 1) * chunks::<T, S>() <= self.entries.len()
     }
     #[inline(always)]
     unsafe fn at(self, _: S, i: usize, c: usize, chunk: usize) -> T::Vector<S> {
@@ -41,28 +40,49 @@ impl<T: Real, S: Simd> Factor<T, S> for Panel<'_, T::Vector<S>> {
     }
 }
 
-/// A row-major matrix that is the same in all lanes.
+/// A matrix that is the same in all lanes, whose entry `(i, c)` is number `i · outer + c · inner`.
 #[derive(Clone, Copy)]
-struct Scalars<'a, T> {
-    entries: &'a [T],
-    cols: usize,
+pub(crate) struct Scalars<'a, T> {
+    pub entries: &'a [T],
+    pub outer: usize,
+    pub inner: usize,
 }
 
 impl<T: Real, S: Simd> Factor<T, S> for Scalars<'_, T> {
     #[inline(always)]
     fn has(self, rows: usize, inner: usize) -> bool {
-        inner <= self.cols && rows * self.cols <= self.entries.len()
+        rows == 0 || inner == 0 || last(rows, self.outer, inner, self.inner) < self.entries.len()
     }
     #[inline(always)]
     unsafe fn at(self, simd: S, i: usize, c: usize, _: usize) -> T::Vector<S> {
         // Safety: promised by the caller.
-        T::splat(simd, unsafe { *self.entries.get_unchecked(i * self.cols + c) })
+        T::splat(simd, unsafe { *self.entries.get_unchecked(i * self.outer + c * self.inner) })
+    }
+}
+
+/// Number of the last of `rows × inner` entries.
+#[inline(always)]
+const fn last(rows: usize, outer: usize, cols: usize, inner: usize) -> usize {
+    (rows - 1) * outer + (cols - 1) * inner
+}
+
+/// A panel to be written, whose entry `(i, j)` is number `i · outer + j · inner`.
+pub(crate) struct Place<'a, V> {
+    pub entries: &'a mut [V],
+    pub outer: usize,
+    pub inner: usize,
+}
+
+impl<V> Place<'_, V> {
+    #[inline(always)]
+    fn at(&mut self, i: usize, j: usize, chunk: usize, chunks: usize) -> &mut V {
+        &mut self.entries[(i * self.outer + j * self.inner) * chunks + chunk]
     }
 }
 
 /// What a [`product`] is added to.
 #[derive(Clone, Copy)]
-enum Start<'a, T> {
+pub(crate) enum Start<'a, T> {
     Zero,
     /// This vector, in every row.
     Row(&'a [T]),
@@ -70,28 +90,37 @@ enum Start<'a, T> {
     Out,
 }
 
-/// `out[i][j] = start + Σ_c a(i, c) b(j, c)`, lane by lane, for `(rows, cols, inner)` values of `(i, j, c)`: in tiles whose sums stay in
-/// registers, so that `I + J` loads feed `I · J` multiply-adds.
+/// What becomes of the sums of a [`product`] while they are in registers.
+#[derive(Clone, Copy)]
+pub(crate) enum Finish {
+    Sum,
+    /// Their positive parts.
+    Relu,
+}
+
+/// `out(i, j) = finish(start + Σ_c a(i, c) b(j, c))`, lane by lane, for `(rows, cols, inner)` values of `(i, j, c)`: in tiles whose sums stay in
+/// registers, so that `I + J` loads feed `I · J` multiply-adds. Each sum runs over `c` in order, whatever its tile: an entry has the same
+/// bits in every product that it is part of.
 #[inline(always)]
-fn product<T: Real, S: Simd>(
+pub(crate) fn product<T: Real, S: Simd>(
     simd: S,
     (rows, cols, inner): (usize, usize, usize),
     a: impl Factor<T, S>,
     b: impl Factor<T, S>,
-    start: Start<'_, T>,
-    out: &mut [T],
+    (start, finish): (Start<'_, T>, Finish),
+    mut out: Place<'_, T::Vector<S>>,
 ) {
     assert!(a.has(rows, inner) && b.has(cols, inner), "a factor is too small for a {rows}×{inner} by {inner}×{cols} product");
-    let out = T::vectors_mut::<S>(out);
+    let ends = (start, finish);
     let tallest = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
     let mut i = 0;
     while i < rows {
         let height = tallest.min(rows - i);
         match height {
-            4 => tile_row::<T, S, 4>(simd, i, cols, inner, a, b, start, out),
-            3 => tile_row::<T, S, 3>(simd, i, cols, inner, a, b, start, out),
-            2 => tile_row::<T, S, 2>(simd, i, cols, inner, a, b, start, out),
-            _ => tile_row::<T, S, 1>(simd, i, cols, inner, a, b, start, out),
+            4 => tile_row::<T, S, 4>(simd, i, cols, inner, a, b, ends, &mut out),
+            3 => tile_row::<T, S, 3>(simd, i, cols, inner, a, b, ends, &mut out),
+            2 => tile_row::<T, S, 2>(simd, i, cols, inner, a, b, ends, &mut out),
+            _ => tile_row::<T, S, 1>(simd, i, cols, inner, a, b, ends, &mut out),
         }
         i += height;
     }
@@ -106,20 +135,20 @@ fn tile_row<T: Real, S: Simd, const I: usize>(
     inner: usize,
     a: impl Factor<T, S>,
     b: impl Factor<T, S>,
-    start: Start<'_, T>,
-    out: &mut [T::Vector<S>],
+    ends: (Start<'_, T>, Finish),
+    out: &mut Place<'_, T::Vector<S>>,
 ) {
     let mut j = 0;
     while j + 4 <= cols {
-        tile::<T, S, I, 4>(simd, (i, j), cols, inner, a, b, start, out);
+        tile::<T, S, I, 4>(simd, (i, j), inner, a, b, ends, out);
         j += 4;
     }
     if j + 2 <= cols {
-        tile::<T, S, I, 2>(simd, (i, j), cols, inner, a, b, start, out);
+        tile::<T, S, I, 2>(simd, (i, j), inner, a, b, ends, out);
         j += 2;
     }
     if j < cols {
-        tile::<T, S, I, 1>(simd, (i, j), cols, inner, a, b, start, out);
+        tile::<T, S, I, 1>(simd, (i, j), inner, a, b, ends, out);
     }
 }
 
@@ -129,12 +158,11 @@ fn tile_row<T: Real, S: Simd, const I: usize>(
 fn tile<T: Real, S: Simd, const I: usize, const J: usize>(
     simd: S,
     (i0, j0): (usize, usize),
-    cols: usize,
     inner: usize,
     a: impl Factor<T, S>,
     b: impl Factor<T, S>,
-    start: Start<'_, T>,
-    out: &mut [T::Vector<S>],
+    (start, finish): (Start<'_, T>, Finish),
+    out: &mut Place<'_, T::Vector<S>>,
 ) {
     let chunks = chunks::<T, S>();
     for chunk in 0..chunks {
@@ -144,7 +172,7 @@ fn tile<T: Real, S: Simd, const I: usize, const J: usize>(
                 match start {
                     Start::Zero => {}
                     Start::Row(row) => sum[i][j] = T::splat(simd, row[j0 + j]),
-                    Start::Out => sum[i][j] = out[((i0 + i) * cols + j0 + j) * chunks + chunk],
+                    Start::Out => sum[i][j] = *out.at(i0 + i, j0 + j, chunk, chunks),
                 }
             }
         }
@@ -164,7 +192,10 @@ fn tile<T: Real, S: Simd, const I: usize, const J: usize>(
         }
         for i in 0..I {
             for j in 0..J {
-                out[((i0 + i) * cols + j0 + j) * chunks + chunk] = sum[i][j];
+                *out.at(i0 + i, j0 + j, chunk, chunks) = match finish {
+                    Finish::Sum => sum[i][j],
+                    Finish::Relu => T::larger(simd, sum[i][j], T::splat(simd, T::ZERO)),
+                };
             }
         }
     }
@@ -186,7 +217,8 @@ pub fn apply_matrix<T: Real, S: Simd>(
 ) {
     let x = Panel { entries: T::vectors::<S>(x), outer: cols, inner: 1 };
     let start = start.map_or(Start::Zero, Start::Row);
-    product(simd, (tokens, rows, cols), x, Scalars { entries: m, cols }, start, out);
+    let out = Place { entries: T::vectors_mut::<S>(out), outer: rows, inner: 1 };
+    product(simd, (tokens, rows, cols), x, Scalars { entries: m, outer: cols, inner: 1 }, (start, Finish::Sum), out);
 }
 
 /// `out[i][t] = ⟨m_i, x[t]⟩` for the rows of the `rows × cols` matrix `m` and `tokens` vectors; `x` is `[tokens][cols][LANES]`,
@@ -202,7 +234,8 @@ pub fn row_dots<T: Real, S: Simd>(simd: S, m: &[T], rows: usize, cols: usize, to
 pub fn dots<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, q: &[T], x: &[T], out: &mut [T]) {
     let q = Panel { entries: T::vectors::<S>(q), outer: d, inner: 1 };
     let x = Panel { entries: T::vectors::<S>(x), outer: d, inner: 1 };
-    product(simd, (tokens, tokens, d), q, x, Start::Zero, out);
+    let out = Place { entries: T::vectors_mut::<S>(out), outer: tokens, inner: 1 };
+    product(simd, (tokens, tokens, d), q, x, (Start::<T>::Zero, Finish::Sum), out);
 }
 
 /// `out[a] += Σ_b p[a][b] x[b]`, lane by lane; `p` is `[tokens][tokens][LANES]`, `x` and `out` are `[tokens][d][LANES]`.
@@ -210,7 +243,8 @@ pub fn dots<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, q: &[T], x: &[T]
 pub fn mix<T: Real, S: Simd>(simd: S, tokens: usize, d: usize, p: &[T], x: &[T], out: &mut [T]) {
     let p = Panel { entries: T::vectors::<S>(p), outer: tokens, inner: 1 };
     let x = Panel { entries: T::vectors::<S>(x), outer: 1, inner: d };
-    product(simd, (tokens, d, tokens), p, x, Start::Out, out);
+    let out = Place { entries: T::vectors_mut::<S>(out), outer: d, inner: 1 };
+    product(simd, (tokens, d, tokens), p, x, (Start::<T>::Out, Finish::Sum), out);
 }
 
 #[cfg(test)]
