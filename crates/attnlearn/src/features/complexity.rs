@@ -151,7 +151,7 @@ mod tests {
     fn unknown_bounds_are_none() {
         let inputs = SetInputs::new(4, 3);
         let query = TargetSpec::Query { p: 1 };
-        let biased = KernelSpec::Brfa { mean: crate::features::Mean::Identity(1.0) };
+        let biased = KernelSpec::Brfa { mean: crate::features::Mean::Identity { scale: 1.0 } };
         assert!(query.complexity(&biased, &inputs).is_none());
         assert!(TargetSpec::Softmax { scale: 1.0 }.complexity(&KernelSpec::Rfa, &inputs).is_none());
         assert!(query.complexity(&KernelSpec::Rfa, &SetInputs { tokens: Tokens::Gaussian, ..inputs }).is_none());

@@ -22,7 +22,7 @@ pub fn features_of<T: Real>(map: &dyn FeatureMap<T>, sets: &SetBlock) -> Vec<T> 
 }
 
 /// Sets `first..first + len` alone.
-fn part(sets: &SetBlock, first: usize, len: usize) -> SetBlock {
+pub(super) fn part(sets: &SetBlock, first: usize, len: usize) -> SetBlock {
     let all = first..first + len;
     let rows = |v: &[f64], size: usize| v[first * size..(first + len) * size].to_vec();
     SetBlock {

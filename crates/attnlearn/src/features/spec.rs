@@ -56,6 +56,24 @@ pub enum Mean {
     Matrix(Vec<f64>),
 }
 
+impl Mean {
+    /// The `(d+1)×(d+1)` entries, row by row.
+    pub fn entries(&self, d: usize) -> Result<Vec<f64>> {
+        let size = (d + 1) * (d + 1);
+        let mut entries = vec![0.0; size];
+        match self {
+            Self::Zero => {}
+            Self::Identity { scale } => entries.iter_mut().step_by(d + 2).take(d).for_each(|w| *w = *scale),
+            Self::Matrix(w) => entries.clone_from(w),
+        }
+        if entries.len() != size || entries.iter().any(|v| !v.is_finite()) {
+            let problem = format!("a mean that is not a finite {0}×{0} matrix", d + 1);
+            return Err(Error::input("mean", problem, format!("give {size} finite numbers, row by row")));
+        }
+        Ok(entries)
+    }
+}
+
 /// A frozen feature map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MapSpec {
@@ -106,10 +124,14 @@ impl MapSpec {
         let side = d.checked_add(1);
         let inputs = keys.checked_add(1).and_then(|n| n.checked_mul(d)?.checked_add(1));
         let p = self.width.or_else(|| heads.checked_mul(side?));
-        let (columns, rows) = if model == Model::Rfmlp { (p, inputs) } else { (Some(heads), side.and_then(|s| s.checked_mul(s))) };
+        let (columns, rows) =
+            if model == Model::Rfmlp { (p, inputs) } else { (Some(heads), side.and_then(|s| s.checked_mul(s))) };
         let bytes = || columns?.checked_next_multiple_of(LANES)?.checked_mul(rows?)?.checked_mul(size_of::<f64>());
         if p.is_none() || inputs.is_none() || bytes().is_none_or(|b| b > isize::MAX as usize) {
-            return bad(format!("d = {d}, keys = {keys}, heads = {heads}: more weights than memory can address"), "ask for fewer");
+            return bad(
+                format!("d = {d}, keys = {keys}, heads = {heads}: more weights than memory can address"),
+                "ask for fewer",
+            );
         }
         if self.width.is_some() && model != Model::Rfmlp {
             return bad("a width for a map of attention heads".into(), "leave it out, or choose the model rfmlp");
@@ -118,7 +140,9 @@ impl MapSpec {
             return bad("a mean for a model whose weights have none".into(), "leave it out, or choose the model brfa");
         }
         match &self.mean {
-            Mean::Identity { scale } if !scale.is_finite() => return bad(format!("mean of scale {scale}"), "give a finite number"),
+            Mean::Identity { scale } if !scale.is_finite() => {
+                return bad(format!("mean of scale {scale}"), "give a finite number");
+            }
             Mean::Matrix(entries) if entries.len() != (d + 1) * (d + 1) || entries.iter().any(|v| !v.is_finite()) => {
                 let remedy = format!("give {} finite numbers, row by row", (d + 1) * (d + 1));
                 return bad(format!("a mean that is not a finite {0}×{0} matrix", d + 1), &remedy);

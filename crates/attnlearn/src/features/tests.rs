@@ -315,7 +315,8 @@ fn grams_converge_to_the_kernels_as_one_over_the_root_of_heads() {
             .collect();
         let centre = |f: fn(&(f64, f64)) -> f64| errors.iter().map(f).sum::<f64>() / errors.len() as f64;
         let (u, v) = (centre(|e| e.0), centre(|e| e.1));
-        let slope = errors.iter().map(|e| (e.0 - u) * (e.1 - v)).sum::<f64>() / errors.iter().map(|e| (e.0 - u).powi(2)).sum::<f64>();
+        let slope =
+            errors.iter().map(|e| (e.0 - u) * (e.1 - v)).sum::<f64>() / errors.iter().map(|e| (e.0 - u).powi(2)).sum::<f64>();
         assert!((-0.65..=-0.35).contains(&slope), "{model:?}: slope {slope}, log errors {errors:?}");
     }
 }

@@ -25,7 +25,7 @@ mod pack;
 mod tests;
 mod tiles;
 
-use super::SetBlock;
+use super::{Mean, SetBlock};
 use crate::linalg::Mat;
 use crate::{Error, Result};
 pub(super) use arc::series;
@@ -46,39 +46,6 @@ pub enum KernelSpec {
     },
     /// Random features of the whole set: the perceptron.
     Rfmlp,
-}
-
-/// The mean `W_0` of attention heads.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mean {
-    /// This multiple of `diag(I_d, 0)`.
-    Identity(f64),
-    /// `(d+1) × (d+1)`, row by row: rows meet the query, columns the key.
-    Matrix(Vec<f64>),
-}
-
-impl Mean {
-    /// The `(d+1) × (d+1)` entries row by row.
-    fn entries(&self, d: usize) -> Result<Vec<f64>> {
-        let size = (d + 1) * (d + 1);
-        let entries = match self {
-            Self::Identity(scale) => {
-                let mut w = vec![0.0; size];
-                (0..d).for_each(|i| w[i * (d + 2)] = *scale);
-                w
-            }
-            Self::Matrix(w) => w.clone(),
-        };
-        if entries.len() != size || entries.iter().any(|v| !v.is_finite()) {
-            return Err(Error::input(
-                "kernel",
-                format!("a mean of {} entries, or not all finite, for sets of dimension {d}", entries.len()),
-                format!("give (d+1)² = {size} finite numbers"),
-            ));
-        }
-        Ok(entries)
-    }
 }
 
 impl KernelSpec {

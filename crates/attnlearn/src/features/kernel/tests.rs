@@ -28,7 +28,7 @@ fn specs() -> Vec<KernelSpec> {
     let matrix = (0..16).map(|e| f64::from(e % 5) * 0.3 - 0.4).collect();
     vec![
         KernelSpec::Rfa,
-        KernelSpec::Brfa { mean: Mean::Identity(1.0) },
+        KernelSpec::Brfa { mean: Mean::Identity { scale: 1.0 } },
         KernelSpec::Brfa { mean: Mean::Matrix(matrix) },
         KernelSpec::Rfmlp,
     ]
@@ -110,8 +110,10 @@ fn finite_heads_converge_at_the_rate_of_monte_carlo() {
 #[test]
 fn a_mean_of_zero_is_no_mean() {
     let block = sets(40, 3);
-    let (plain, biased) =
-        (KernelSpec::Rfa.matrix(&block).unwrap(), KernelSpec::Brfa { mean: Mean::Identity(0.0) }.matrix(&block).unwrap());
+    let (plain, biased) = (
+        KernelSpec::Rfa.matrix(&block).unwrap(),
+        KernelSpec::Brfa { mean: Mean::Identity { scale: 0.0 } }.matrix(&block).unwrap(),
+    );
     assert!(gap(&plain, &biased) < 1e-10 * plain.norm_max(), "{}", gap(&plain, &biased));
 }
 
@@ -221,7 +223,7 @@ fn speed() {
     let pairs = 1024.0 * 1040.0 / 2.0;
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     for (spec, each) in
-        [(KernelSpec::Rfa, 256.0), (KernelSpec::Brfa { mean: Mean::Identity(1.0) }, 256.0), (KernelSpec::Rfmlp, 1.0)]
+        [(KernelSpec::Rfa, 256.0), (KernelSpec::Brfa { mean: Mean::Identity { scale: 1.0 } }, 256.0), (KernelSpec::Rfmlp, 1.0)]
     {
         for _ in 0..3 {
             let start = std::time::Instant::now();

@@ -23,6 +23,7 @@
 mod cg;
 mod dual;
 mod gram;
+mod kernel;
 mod nystrom;
 mod operator;
 mod panel;
@@ -39,6 +40,7 @@ use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 use dual::{Dual, cast, pull_back, widen};
 pub use gram::{Gram, Normal, PANEL};
+pub use kernel::{KernelFit, fit_kernel};
 use nystrom::Nystrom;
 use operator::Operator;
 use panel::Data;
@@ -137,6 +139,22 @@ pub enum Stage {
     Iterate,
     /// Values from dual coefficients.
     Values,
+}
+
+impl Stage {
+    /// What people call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Read => "reading targets",
+            Self::Gram => "features and their products",
+            Self::Factor => "Cholesky factorisation",
+            Self::Band => "reduction to band form",
+            Self::Path => "leave-one-out errors of all ridges",
+            Self::Sketch => "sketch for the preconditioner",
+            Self::Iterate => "conjugate gradients",
+            Self::Values => "values",
+        }
+    }
 }
 
 /// Who watches a fit: is told what goes on, and may stop it.
