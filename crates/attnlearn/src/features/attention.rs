@@ -6,8 +6,8 @@
 //! φ_m = Σ_{i≤n} a_mi x̃_i,     a_mi = relu(ℓ_mi) / n   |   softmax_i(β ℓ_mi)   |   relu(ℓ_mi) / Σ_j relu(ℓ_mj)
 //! ```
 //!
-//! (the last is 0 where no logit is positive). Heads stand in the lanes, [`LANES`] to a panel, and a strip is computed for four sets and
-//! four panels at a time, as three products in register tiles:
+//! (the last is 0 where no logit is positive). Heads stand in the lanes, [`LANES`] to a panel, and a strip is computed for eight sets
+//! and four panels at a time, as three products in register tiles:
 //!
 //! ```text
 //! q_m = W_mᵀ (r x̃_0)          sets × (d+1), sum over d+1
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! That is `(d+1)² + 2n(d+1)` multiply-adds a head. The factor `1/n` (relu is positively homogeneous) or `β` is taken into the query as
-//! `r`. Between the products a thread keeps `q` and `a` of four panels: nothing grows with the number of sets or heads.
+//! `r`. Between the products a thread keeps `q` and `a` of these: nothing grows with the number of sets or heads.
 //!
 //! # What depends on the order of the keys
 //!
@@ -24,6 +24,7 @@
 //! most `4 (n+1) u Σ_i a_mi |x̃_ie|`.
 
 use super::{FeatureMap, SetBlock};
+use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Scalars, Start, product};
 use pulp::{Simd, WithSimd};
@@ -53,7 +54,7 @@ pub(super) struct Attention<T> {
     heads: usize,
     rule: Rule,
     /// `[panel][c][e][LANES]`: entry `(c, e)` of the matrices of the heads of a panel; zeros for heads that are not there.
-    weights: Vec<T>,
+    weights: Aligned<T>,
 }
 
 impl<T: Real> Attention<T> {
@@ -61,7 +62,7 @@ impl<T: Real> Attention<T> {
     const STRIP: usize = 8;
 
     /// `weights` is `[panel][c][e][LANES]`.
-    pub fn new(d: usize, heads: usize, rule: Rule, weights: Vec<T>) -> Self {
+    pub fn new(d: usize, heads: usize, rule: Rule, weights: Aligned<T>) -> Self {
         debug_assert_eq!(weights.len(), heads.div_ceil(LANES) * (d + 1) * (d + 1) * LANES);
         Self { d, heads, rule, weights }
     }
@@ -92,8 +93,8 @@ impl<T: Real> FeatureMap<T> for Attention<T> {
     }
 }
 
-/// Sets that share the loads of weights, and panels that share the loads of keys: the sides of a register tile.
-const SETS: usize = 4;
+/// Sets that share what is read of the weights, and panels that share what is read of the keys.
+const SETS: usize = 8;
 const PANELS: usize = 4;
 
 struct Kernel<'a, T> {
@@ -111,13 +112,15 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { map, sets, panels, stride, out } = self;
         let (side, most) = (map.d + 1, sets.shape.keys);
+        let softmax = matches!(map.rule, Rule::Softmax(_));
+        let finish = if softmax { Finish::Sum } else { Finish::Relu };
         let weights = T::vectors::<S>(&map.weights);
         let panel_size = side * side * chunks::<T, S>();
-        let mut queries = vec![T::ZERO; SETS * side];
-        let mut keys = vec![T::ZERO; SETS * most * side];
-        let mut q = vec![T::ZERO; PANELS * SETS * side * LANES];
-        let mut a = vec![T::ZERO; most * PANELS * LANES];
-        let mut ragged = vec![T::ZERO; PANELS * side * LANES];
+        let mut queries = Aligned::<T>::zeros(SETS * side);
+        let mut keys = Aligned::<T>::zeros(SETS * most * side);
+        let mut q = Aligned::<T>::zeros(PANELS * SETS * side * LANES);
+        let mut a = Aligned::<T>::zeros(most * PANELS * LANES);
+        let mut ragged = Aligned::<T>::zeros(PANELS * side * LANES);
 
         for first_set in (0..sets.len()).step_by(SETS) {
             let group = SETS.min(sets.len() - first_set);
@@ -149,11 +152,9 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
                     let q = T::vectors::<S>(&q[s * side * LANES..]);
                     let q = Panel { entries: q, outer: SETS * side, inner: 1 };
                     let logits = Place { entries: T::vectors_mut::<S>(a), outer: count, inner: 1 };
-                    if let Rule::Softmax(_) = map.rule {
-                        product(simd, (n, count, side), x, q, (Start::Zero, Finish::Sum), logits);
+                    product(simd, (n, count, side), x, q, (Start::Zero, finish), logits);
+                    if softmax {
                         exponentials(simd, n, a);
-                    } else {
-                        product(simd, (n, count, side), x, q, (Start::Zero, Finish::Relu), logits);
                     }
                     if map.rule != Rule::Relu {
                         normalise(simd, n, a);

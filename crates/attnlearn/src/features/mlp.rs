@@ -4,9 +4,11 @@
 //! φ_j = relu(⟨w_j, [vec(x_{0:N}); 1]⟩)
 //! ```
 //!
-//! where a set with fewer than N keys has zeros in the missing places. Neurons stand in the lanes: one product of sets by panels.
+//! where a set with fewer than N keys has zeros in the missing places. Neurons stand in the lanes: a product of sets by panels, a
+//! piece of the inputs at a time.
 
 use super::{FeatureMap, SetBlock};
+use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Scalars, Start, product};
 use pulp::{Simd, WithSimd};
@@ -18,7 +20,7 @@ pub(super) struct Neurons<T> {
     keys: usize,
     width: usize,
     /// `[panel][(N+1)d + 1][LANES]`; zeros for neurons that are not there.
-    weights: Vec<T>,
+    weights: Aligned<T>,
 }
 
 impl<T: Real> Neurons<T> {
@@ -26,7 +28,7 @@ impl<T: Real> Neurons<T> {
     const STRIP: usize = 8;
 
     /// `weights` is `[panel][(N+1)d + 1][LANES]`.
-    pub fn new(d: usize, keys: usize, width: usize, weights: Vec<T>) -> Self {
+    pub fn new(d: usize, keys: usize, width: usize, weights: Aligned<T>) -> Self {
         debug_assert_eq!(weights.len(), width.div_ceil(LANES) * ((keys + 1) * d + 1) * LANES);
         Self { d, keys, width, weights }
     }
@@ -53,8 +55,14 @@ impl<T: Real> FeatureMap<T> for Neurons<T> {
     }
 }
 
-/// Sets computed together.
-const SETS: usize = 8;
+/// Sets and panels computed together.
+const SETS: usize = 16;
+const PANELS: usize = 4;
+
+/// Inputs taken at a time: their weights, 24 KiB, stay in the nearest cache while the sets pass.
+const fn depth<T>() -> usize {
+    24 * 1024 / (PANELS * LANES * size_of::<T>())
+}
 
 struct Kernel<'a, T> {
     map: &'a Neurons<T>,
@@ -71,10 +79,9 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { map, sets, neurons, stride, out } = self;
         let (inputs, places) = ((map.keys + 1) * map.d + 1, (sets.shape.keys + 1) * map.d);
-        let panels = neurons.len().div_ceil(LANES);
-        let weights = &T::vectors::<S>(&map.weights)[neurons.start / LANES * inputs * chunks::<T, S>()..];
-        let mut x = vec![T::ZERO; SETS * inputs];
-        let mut values = vec![T::ZERO; SETS * panels * LANES];
+        let weights = T::vectors::<S>(&map.weights);
+        let mut x = Aligned::<T>::zeros(SETS * inputs);
+        let mut values = Aligned::<T>::zeros(SETS * PANELS * LANES);
         for first in (0..sets.len()).step_by(SETS) {
             let group = SETS.min(sets.len() - first);
             for s in 0..group {
@@ -84,12 +91,22 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
                 }
                 x[inputs - 1] = T::ONE;
             }
-            let x = Scalars { entries: &x, outer: inputs, inner: 1 };
-            let w = Panel { entries: weights, outer: inputs, inner: 1 };
-            let place = Place { entries: T::vectors_mut::<S>(&mut values), outer: panels, inner: 1 };
-            product(simd, (group, panels, inputs), x, w, (Start::Zero, Finish::Relu), place);
-            for (s, values) in values.chunks_exact(panels * LANES).take(group).enumerate() {
-                out[(first + s) * stride..][..neurons.len()].copy_from_slice(&values[..neurons.len()]);
+            for neuron in neurons.clone().step_by(PANELS * LANES) {
+                let count = (PANELS * LANES).min(neurons.end - neuron);
+                let panels = count.div_ceil(LANES);
+                for c in (0..inputs).step_by(depth::<T>()) {
+                    let depth = depth::<T>().min(inputs - c);
+                    let x = Scalars { entries: &x[c..], outer: inputs, inner: 1 };
+                    let w = &weights[(neuron / LANES * inputs + c) * chunks::<T, S>()..];
+                    let w = Panel { entries: w, outer: inputs, inner: 1 };
+                    let start = if c == 0 { Start::Zero } else { Start::Out };
+                    let finish = if c + depth == inputs { Finish::Relu } else { Finish::Sum };
+                    let place = Place { entries: T::vectors_mut::<S>(&mut values), outer: PANELS, inner: 1 };
+                    product(simd, (group, panels, depth), x, w, (start, finish), place);
+                }
+                for (s, values) in values.chunks_exact(PANELS * LANES).take(group).enumerate() {
+                    out[(first + s) * stride + neuron - neurons.start..][..count].copy_from_slice(&values[..count]);
+                }
             }
         }
     }

@@ -15,6 +15,7 @@
 use super::attention::{Attention, Rule};
 use super::mlp::Neurons;
 use super::{FeatureMap, SetShape};
+use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
@@ -105,10 +106,14 @@ impl MapSpec {
         let side = d.checked_add(1);
         let inputs = keys.checked_add(1).and_then(|n| n.checked_mul(d)?.checked_add(1));
         let p = self.width.or_else(|| heads.checked_mul(side?));
-        let (columns, rows) = if model == Model::Rfmlp { (p, inputs) } else { (Some(heads), side.and_then(|s| s.checked_mul(s))) };
+        let (columns, rows) =
+            if model == Model::Rfmlp { (p, inputs) } else { (Some(heads), side.and_then(|s| s.checked_mul(s))) };
         let bytes = || columns?.checked_next_multiple_of(LANES)?.checked_mul(rows?)?.checked_mul(size_of::<f64>());
         if p.is_none() || inputs.is_none() || bytes().is_none_or(|b| b > isize::MAX as usize) {
-            return bad(format!("d = {d}, keys = {keys}, heads = {heads}: more weights than memory can address"), "ask for fewer");
+            return bad(
+                format!("d = {d}, keys = {keys}, heads = {heads}: more weights than memory can address"),
+                "ask for fewer",
+            );
         }
         if self.width.is_some() && model != Model::Rfmlp {
             return bad("a width for a map of attention heads".into(), "leave it out, or choose the model rfmlp");
@@ -117,7 +122,9 @@ impl MapSpec {
             return bad("a mean for a model whose weights have none".into(), "leave it out, or choose the model brfa");
         }
         match &self.mean {
-            Mean::Identity { scale } if !scale.is_finite() => return bad(format!("mean of scale {scale}"), "give a finite number"),
+            Mean::Identity { scale } if !scale.is_finite() => {
+                return bad(format!("mean of scale {scale}"), "give a finite number");
+            }
             Mean::Matrix(entries) if entries.len() != (d + 1) * (d + 1) || entries.iter().any(|v| !v.is_finite()) => {
                 let remedy = format!("give {} finite numbers, row by row", (d + 1) * (d + 1));
                 return bad(format!("a mean that is not a finite {0}×{0} matrix", d + 1), &remedy);
@@ -177,11 +184,11 @@ impl MapSpec {
         let size = self.unit_size();
         let mut weights = zeros(self.units() * size)?;
         weights.par_chunks_exact_mut(size).enumerate().for_each(|(m, w)| self.draw(m, w));
-        Ok(weights)
+        Ok(weights.to_vec())
     }
 
     /// The weights in precision `T` as `[panel][weight][LANES]`.
-    fn panels<T: Real>(&self) -> Result<Vec<T>> {
+    fn panels<T: Real>(&self) -> Result<Aligned<T>> {
         let (units, size) = (self.units(), self.unit_size());
         let mut panels = zeros(units.next_multiple_of(LANES) * size)?;
         panels.par_chunks_exact_mut(size * LANES).enumerate().for_each_init(
@@ -214,9 +221,6 @@ impl MapSpec {
     }
 }
 
-fn zeros<T: Real>(len: usize) -> Result<Vec<T>> {
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(len).map_err(|e| Error::input("feature map", format!("{len} weights: {e}"), "ask for fewer"))?;
-    zeros.resize(len, T::ZERO);
-    Ok(zeros)
+fn zeros<T: Real>(len: usize) -> Result<Aligned<T>> {
+    Aligned::try_zeros(len).map_err(|e| Error::input("feature map", format!("{len} weights: {e}"), "ask for fewer"))
 }

@@ -1,11 +1,13 @@
 //! The thin layer between the mathematics and the linear-algebra crate, and the vector-lane arithmetic of the hot loops.
 
+mod aligned;
 mod assignment;
 mod dense;
 pub mod lanes;
 mod moments;
 pub mod product;
 
+pub(crate) use aligned::Aligned;
 pub(crate) use assignment::assign;
 pub use dense::*;
 pub(crate) use moments::Moments;

@@ -1,0 +1,54 @@
+//! Buffers that begin at a cache line: a vector that crosses two lines takes twice as long to load.
+
+use super::lanes::Real;
+use std::collections::TryReserveError;
+use std::ops::{Deref, DerefMut};
+
+/// Bytes of a cache line, and of the widest vector.
+const LINE: usize = 64;
+
+/// A slice of fixed length that begins at a cache line.
+pub(crate) struct Aligned<T> {
+    data: Vec<T>,
+    skip: usize,
+    len: usize,
+}
+
+impl<T: Real> Aligned<T> {
+    /// `len` zeros.
+    pub fn zeros(len: usize) -> Self {
+        Self::place(vec![T::ZERO; len + Self::spare()], len)
+    }
+
+    /// `len` zeros, if there is the memory for them.
+    pub fn try_zeros(len: usize) -> Result<Self, TryReserveError> {
+        let mut data = Vec::new();
+        data.try_reserve_exact(len.saturating_add(Self::spare()))?;
+        data.resize(len + Self::spare(), T::ZERO);
+        Ok(Self::place(data, len))
+    }
+
+    const fn spare() -> usize {
+        LINE / size_of::<T>()
+    }
+
+    fn place(data: Vec<T>, len: usize) -> Self {
+        let skip = data.as_ptr().align_offset(LINE).min(Self::spare());
+        Self { data, skip, len }
+    }
+}
+
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        &self.data[self.skip..self.skip + self.len]
+    }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.data[self.skip..self.skip + self.len]
+    }
+}
