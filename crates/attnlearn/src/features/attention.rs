@@ -112,6 +112,8 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { map, sets, panels, stride, out } = self;
         let (side, most) = (map.d + 1, sets.shape.keys);
+        let softmax = matches!(map.rule, Rule::Softmax(_));
+        let finish = if softmax { Finish::Sum } else { Finish::Relu };
         let weights = T::vectors::<S>(&map.weights);
         let panel_size = side * side * chunks::<T, S>();
         let mut queries = Aligned::<T>::zeros(SETS * side);
@@ -150,11 +152,9 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
                     let q = T::vectors::<S>(&q[s * side * LANES..]);
                     let q = Panel { entries: q, outer: SETS * side, inner: 1 };
                     let logits = Place { entries: T::vectors_mut::<S>(a), outer: count, inner: 1 };
-                    if let Rule::Softmax(_) = map.rule {
-                        product(simd, (n, count, side), x, q, (Start::Zero, Finish::Sum), logits);
+                    product(simd, (n, count, side), x, q, (Start::Zero, finish), logits);
+                    if softmax {
                         exponentials(simd, n, a);
-                    } else {
-                        product(simd, (n, count, side), x, q, (Start::Zero, Finish::Relu), logits);
                     }
                     if map.rule != Rule::Relu {
                         normalise(simd, n, a);

@@ -1,5 +1,6 @@
 //! The thin layer between the mathematics and the linear-algebra crate, and the vector-lane arithmetic of the hot loops.
 
+mod aligned;
 mod assignment;
 pub mod band;
 pub mod cholesky;
@@ -9,6 +10,7 @@ mod moments;
 pub mod product;
 pub mod symmetric;
 
+pub(crate) use aligned::Aligned;
 pub(crate) use assignment::assign;
 pub use dense::*;
 pub(crate) use moments::Moments;

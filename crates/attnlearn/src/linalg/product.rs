@@ -112,43 +112,44 @@ pub(crate) fn product<T: Real, S: Simd>(
 ) {
     assert!(a.has(rows, inner) && b.has(cols, inner), "a factor is too small for a {rows}×{inner} by {inner}×{cols} product");
     let ends = (start, finish);
-    let tallest = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
-    let mut i = 0;
-    while i < rows {
-        let height = tallest.min(rows - i);
-        match height {
-            4 => tile_row::<T, S, 4>(simd, i, cols, inner, a, b, ends, &mut out),
-            3 => tile_row::<T, S, 3>(simd, i, cols, inner, a, b, ends, &mut out),
-            2 => tile_row::<T, S, 2>(simd, i, cols, inner, a, b, ends, &mut out),
-            _ => tile_row::<T, S, 1>(simd, i, cols, inner, a, b, ends, &mut out),
-        }
-        i += height;
+    // Columns outside: what `b` has for a tile of them stays in the nearest cache while all rows pass.
+    let mut j = 0;
+    while j + 4 <= cols {
+        tile_column::<T, S, 4>(simd, j, rows, inner, a, b, ends, &mut out);
+        j += 4;
+    }
+    if j + 2 <= cols {
+        tile_column::<T, S, 2>(simd, j, rows, inner, a, b, ends, &mut out);
+        j += 2;
+    }
+    if j < cols {
+        tile_column::<T, S, 1>(simd, j, rows, inner, a, b, ends, &mut out);
     }
 }
 
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-fn tile_row<T: Real, S: Simd, const I: usize>(
+fn tile_column<T: Real, S: Simd, const J: usize>(
     simd: S,
-    i: usize,
-    cols: usize,
+    j: usize,
+    rows: usize,
     inner: usize,
     a: impl Factor<T, S>,
     b: impl Factor<T, S>,
     ends: (Start<'_, T>, Finish),
     out: &mut Place<'_, T::Vector<S>>,
 ) {
-    let mut j = 0;
-    while j + 4 <= cols {
-        tile::<T, S, I, 4>(simd, (i, j), inner, a, b, ends, out);
-        j += 4;
-    }
-    if j + 2 <= cols {
-        tile::<T, S, I, 2>(simd, (i, j), inner, a, b, ends, out);
-        j += 2;
-    }
-    if j < cols {
-        tile::<T, S, I, 1>(simd, (i, j), inner, a, b, ends, out);
+    let tallest = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
+    let mut i = 0;
+    while i < rows {
+        let height = tallest.min(rows - i);
+        match height {
+            4 => tile::<T, S, 4, J>(simd, (i, j), inner, a, b, ends, out),
+            3 => tile::<T, S, 3, J>(simd, (i, j), inner, a, b, ends, out),
+            2 => tile::<T, S, 2, J>(simd, (i, j), inner, a, b, ends, out),
+            _ => tile::<T, S, 1, J>(simd, (i, j), inner, a, b, ends, out),
+        }
+        i += height;
     }
 }
 
