@@ -238,7 +238,7 @@ impl Plan {
         if found.path.is_empty() {
             console.say(format!("ridge {:.3e}", model.ridge));
         } else {
-            let rows: Vec<_> = found.path.iter().map(|point| {
+            let rows = found.path.iter().map(|point| {
                 let chosen = if point.lambda.to_bits() == model.ridge.to_bits() { "←" } else { "" };
                 [
                     format!("{:.3e}", point.lambda),

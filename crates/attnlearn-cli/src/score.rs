@@ -66,7 +66,7 @@ impl Plan {
         }
         let targets = scores.finish()?;
         let with_error = |value: f64, error: f64| format!("{value:.4e} ± {error:.1e}");
-        let rows: Vec<_> = targets.iter().enumerate().map(|(t, s)| {
+        let rows = targets.iter().enumerate().map(|(t, s)| {
             [
                 format!("y{t}"),
                 s.n.to_string(),

@@ -227,7 +227,8 @@ pub fn apply_matrix<T: Real, S: Simd>(
 #[inline(always)]
 pub fn row_dots<T: Real, S: Simd>(simd: S, m: &[T], rows: usize, cols: usize, tokens: usize, x: &[T], out: &mut [T]) {
     let x = Panel { entries: T::vectors::<S>(x), outer: cols, inner: 1 };
-    product(simd, (rows, tokens, cols), Scalars { entries: m, cols }, x, Start::Zero, out);
+    let out = Place { entries: T::vectors_mut::<S>(out), outer: tokens, inner: 1 };
+    product(simd, (rows, tokens, cols), Scalars { entries: m, outer: cols, inner: 1 }, x, (Start::<T>::Zero, Finish::Sum), out);
 }
 
 /// `out[a][b] = ⟨q[a], x[b]⟩` for all pairs of `tokens` vectors, lane by lane; `q` and `x` are `[tokens][d][LANES]`.
