@@ -59,7 +59,9 @@ impl SetBlock {
     /// Appends a set of `tokens.len()/d − 1` keys: the query, then the keys.
     pub fn push(&mut self, tokens: &[f64], y: &[f64], weight: f64) {
         let SetShape { keys, d, targets } = self.shape;
-        debug_assert!(tokens.len() % d == 0 && tokens.len() >= 2 * d && tokens.len() <= (keys + 1) * d && y.len() == targets);
+        debug_assert!(
+            tokens.len().is_multiple_of(d) && tokens.len() >= 2 * d && tokens.len() <= (keys + 1) * d && y.len() == targets
+        );
         self.x.extend_from_slice(tokens);
         self.lengths.push(tokens.len() / d - 1);
         self.x.resize(self.lengths.len() * (keys + 1) * d, 0.0);
@@ -176,6 +178,7 @@ impl SetSource for Sets {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
 

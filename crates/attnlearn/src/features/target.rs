@@ -118,10 +118,10 @@ fn sphere_moment(d: usize, k: u32) -> f64 {
 fn correlation_moments(p: u32, q: u32, inputs: &SetInputs) -> (f64, f64) {
     let m = |k| sphere_moment(inputs.d, k);
     let radial = |k| inputs.radial_moment(k);
-    let mean = if p % 2 == 0 && q % 2 == 0 { m(p) * m(q) * radial(p) * radial(p + q) } else { 0.0 };
+    let mean = if p.is_multiple_of(2) && q.is_multiple_of(2) { m(p) * m(q) * radial(p) * radial(p + q) } else { 0.0 };
     let square = m(2 * p) * m(2 * q) * radial(2 * p) * radial(2 * p + 2 * q);
     let mut given = 0.0; // E h²
-    if (p + q) % 2 == 0 {
+    if (p + q).is_multiple_of(2) {
         let odd = |k: u32| (0..k / 2).map(|i| f64::from(2 * i + 1)).product::<f64>(); // (k−1)!! for even k
         let falling: f64 = (0..(p + q) / 2).map(|i| inputs.d as f64 + f64::from(2 * i)).product();
         let a = |j: u32| {
@@ -362,6 +362,7 @@ impl FromStr for TargetSpec {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::super::inputs::Tokens;
     use super::*;

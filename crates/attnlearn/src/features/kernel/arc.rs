@@ -89,14 +89,15 @@ mod tests {
         assert!(kappa(-1.0).abs() < 1e-300 && (kappa(1.0) - 0.5).abs() < 1e-16 && (kappa(1.0 + 1e-15) - 0.5).abs() < 1e-15);
     }
 
-    /// Near ±1: `κ(cos θ) = (sin θ + (π−θ) cos θ)/2π`, so `κ(−cos θ) = (sin θ − θ cos θ)/2π ≈ θ³/6π (1 − θ²/10 + θ⁴/280)`.
+    /// Near ±1: `κ(cos θ) = (sin θ + (π−θ) cos θ)/2π`, so `κ(−cos θ) = (sin θ − θ cos θ)/2π ≈ θ³/6π (1 − θ²/10 + θ⁴/280 − …)`.
     #[test]
     fn kappa_keeps_its_digits_near_the_ends() {
         for k in 1..40 {
             let gap = 0.5f64.powi(k + 6);
             let theta = 2.0 * (gap / 2.0).sqrt().asin();
             let square = theta * theta;
-            let small = theta.powi(3) / (6.0 * PI) * (1.0 - square / 10.0 + square * square / 280.0 - square.powi(3) / 15120.0);
+            let small = theta.powi(3) / (6.0 * PI)
+                * (1.0 - square / 10.0 + square.powi(2) / 280.0 - square.powi(3) / 15120.0 + square.powi(4) / 1330560.0);
             assert!((kappa(gap - 1.0) / small - 1.0).abs() < 1e-14, "{gap}: {} {small}", kappa(gap - 1.0));
             assert!((kappa(1.0 - gap) - (0.5 * (1.0 - gap) + small)).abs() < 2e-16);
         }

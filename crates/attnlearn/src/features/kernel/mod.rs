@@ -71,7 +71,7 @@ impl KernelSpec {
     fn expectation(&self) -> Expectation {
         match self {
             Self::Rfa => Expectation::Centred,
-            Self::Brfa { .. } => Expectation::Biased(biased::Biased::new()),
+            Self::Brfa { .. } => Expectation::Biased(Box::new(biased::Biased::new())),
             Self::Rfmlp => Expectation::Perceptron,
         }
     }

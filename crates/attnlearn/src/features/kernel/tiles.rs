@@ -18,7 +18,7 @@ pub enum Expectation {
     /// `r κ(ρ)`.
     Centred,
     /// `r F(a, b; ρ)`.
-    Biased(Biased),
+    Biased(Box<Biased>),
     /// `κ(ρ)`.
     Perceptron,
 }
