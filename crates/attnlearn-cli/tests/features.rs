@@ -1,0 +1,113 @@
+//! Random-feature attention from outside: generate → fit → predict → score, and everything that can be wrong.
+
+mod common;
+
+use common::Workbench;
+use serde_json::Value;
+
+fn json(bench: &Workbench, name: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(bench.path(name)).expect("a report")).expect("valid JSON")
+}
+
+/// `train.npz` and `test.npz` with one target.
+fn data(bench: &Workbench, target: &str, n: usize) {
+    let sizes = format!("--target {target} --d 4 --keys 3 --quiet");
+    bench.good(&format!("generate -o train.npz --examples {n} --seed 1 {sizes}"));
+    bench.good(&format!("generate -o test.npz --examples 300 --seed 2 {sizes}"));
+}
+
+#[test]
+fn every_model_is_fitted_and_scored() {
+    let bench = Workbench::new();
+    data(&bench, "average:p=2", 400);
+    for model in ["rfa", "brfa", "rfmlp", "softmax", "row-relu", "kernel-rfa", "kernel-brfa", "kernel-rfmlp"] {
+        bench.good(&format!("fit train.npz --model {model} --heads 40 -o m.safetensors --json fit.json --quiet"));
+        let fit = json(&bench, "fit.json");
+        assert_eq!(fit["path"].as_array().map(Vec::len), Some(20), "{model}");
+        bench.good("score m.safetensors test.npz --quiet --json score.json");
+        let nmse = json(&bench, "score.json")["targets"][0]["nmse"].as_f64().expect("a number");
+        // The mean alone has 1.
+        assert!(nmse < if model.contains("mlp") { 0.9 } else { 0.2 }, "{model}: {nmse}");
+    }
+}
+
+#[test]
+fn predictions_are_what_is_scored() {
+    let bench = Workbench::new();
+    data(&bench, "query:p=2", 200);
+    bench.good("fit train.npz --model rfa --heads 20 --ridge 1e-3 --precision f64 -o m.safetensors --quiet");
+    bench.good("predict m.safetensors test.npz -o p.npz");
+    let said = bench.good("inspect p.npz").out;
+    assert!(said.contains("300"), "{said}");
+    let said = bench.good("score m.safetensors test.npz").out;
+    assert!(said.contains("MSE/Var") && said.contains("±"), "{said}");
+}
+
+#[test]
+fn all_solvers_and_thread_counts_agree() {
+    let bench = Workbench::new();
+    data(&bench, "correlation:p=1,q=1", 150);
+    let mut scores = Vec::new();
+    for solver in ["gram", "dual", "cg --tolerance 1e-12"] {
+        let fit = format!("fit train.npz --heads 16 --ridge 1e-3 --precision f64 --solver {solver} -o m.safetensors --quiet");
+        bench.good(&fit);
+        bench.good("score m.safetensors test.npz --quiet --json score.json");
+        scores.push(json(&bench, "score.json")["targets"][0]["mse"].as_f64().expect("a number"));
+        let bytes = std::fs::read(bench.path("m.safetensors")).expect("a model");
+        bench.good(&format!("{fit} --threads 1"));
+        assert_eq!(bytes, std::fs::read(bench.path("m.safetensors")).expect("a model"), "{solver} on one thread");
+    }
+    assert!(scores.iter().all(|s| (s / scores[0] - 1.0).abs() < 1e-8), "{scores:?}");
+}
+
+#[test]
+fn weights_are_stored_only_when_asked_for() {
+    let bench = Workbench::new();
+    data(&bench, "average:p=1", 60);
+    bench.good("fit train.npz --heads 64 --ridge 0.1 -o small.safetensors --quiet");
+    bench.good("fit train.npz --heads 64 --ridge 0.1 -o large.safetensors --store-weights --quiet");
+    let size = |name: &str| std::fs::metadata(bench.path(name)).expect("a model").len();
+    assert_eq!(size("large.safetensors").saturating_sub(size("small.safetensors")) / 8, 64 * 25 + 9, "weights and their entry");
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let bench = Workbench::new();
+    data(&bench, "average:p=2", 50);
+    let fit = |rest: &str| format!("fit train.npz -o m.safetensors {rest}");
+    bench.refused(&fit("--ridge 0"), &["--ridge", "positive"]);
+    bench.refused(&fit("--ridge -1"), &["ridge"]);
+    bench.refused(&fit("--heads 0"), &["at least 1"]);
+    bench.refused(&fit("--model rfa --mean-scale 1"), &["mean", "brfa"]);
+    bench.refused(&fit("--width 10"), &["width", "rfmlp"]);
+    bench.refused(&fit("--solver cg"), &["conjugate gradients need a given ridge"]);
+    bench.refused(&fit("--ridge ridgeless"), &["single precision"]);
+    bench.refused(&fit("--heads 100000 --memory 0.001"), &["memory", "MiB"]);
+    bench.refused(&fit("--model kernel-rfa --memory 0.00001"), &["memory", "finitely many heads"]);
+    bench.refused("fit train.npz -o m.npz", &["safetensors"]);
+    bench.refused("fit nowhere.npz -o m.safetensors", &["nowhere.npz"]);
+    bench.refused("fit train.npz -o nowhere/m.safetensors", &["nowhere"]);
+    bench.refused("generate -o a.npz --examples 10 --target average:p=0", &["p between 1 and 32"]);
+    bench.refused("generate -o a.npz --examples 10 --target cubic:p=2", &["no family"]);
+    bench.refused("generate -o a.npz --examples 10 --target average:p=2 --heads 3", &["--heads"]);
+    bench.refused("generate -o a.npz --examples 10 --target average:p=2 --inputs boolean", &["--inputs"]);
+    bench.refused("generate -o a.npz --examples 10 --keys 4", &["--target"]);
+    bench.refused("predict train.npz test.npz -o p.npz", &["train.npz", "not a model"]);
+    bench.good("fit train.npz --heads 8 --ridge 0.1 -o m.safetensors --quiet");
+    bench.good("generate -o wide.npz --examples 10 --target average:p=2 --d 5 --keys 3 --quiet");
+    bench.refused("score m.safetensors wide.npz", &["dimension 5", "dimension 4"]);
+    bench.good("predict m.safetensors test.npz -o p.npz --quiet");
+    bench.refused("score m.safetensors p.npz", &["p.npz", "no tensor x"]);
+}
+
+/// Sets of different lengths go through the whole chain.
+#[test]
+fn sets_of_different_lengths() {
+    let bench = Workbench::new();
+    bench.good("generate -o a.safetensors --examples 300 --target average:p=1 --d 3 --keys 5 --min-keys 2 --quiet");
+    for model in ["rfa", "kernel-rfa", "rfmlp"] {
+        bench.good(&format!("fit a.safetensors --model {model} --heads 30 -o m.safetensors --quiet"));
+        bench.good("score m.safetensors a.safetensors --quiet --json s.json");
+        assert!(json(&bench, "s.json")["targets"][0]["r2"].as_f64().expect("a number") > 0.5, "{model}");
+    }
+}
