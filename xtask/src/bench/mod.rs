@@ -14,6 +14,9 @@ pub enum Bench {
         /// Teachers per problem.
         #[arg(long, default_value_t = 20)]
         teachers: u64,
+        /// Seed of the first teacher; the others follow it.
+        #[arg(long, default_value_t = 0)]
+        first_teacher: u32,
         /// Teachers of the four-head problem, which takes minutes each.
         #[arg(long, default_value_t = 3)]
         four_head_teachers: u64,
@@ -37,11 +40,11 @@ pub enum Bench {
 /// Runs it.
 pub fn run(bench: &Bench) -> Result<(), String> {
     match bench {
-        Bench::Sculpt { teachers, four_head_teachers, most_examples, only, heads, out } => {
+        Bench::Sculpt { teachers, first_teacher, four_head_teachers, most_examples, only, heads, out } => {
             let mut problems = sculpt::problems();
             problems.retain(|p| p.name().contains(only) && heads.contains(&p.m));
             problems.iter_mut().for_each(|p| p.most_examples = p.most_examples.min(*most_examples));
-            sculpt::run(&problems, *teachers, *four_head_teachers, out)
+            sculpt::run(&problems, u64::from(*first_teacher), *teachers, *four_head_teachers, out)
         }
         Bench::Rate => rate::run(),
     }

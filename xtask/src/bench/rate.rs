@@ -18,7 +18,9 @@ use std::time::Instant;
 pub fn run() -> Result<(), String> {
     let peak = multiply_add_rate();
     println!("multiply-adds of 16×16 matrices in cache, f32, {} threads: {peak:.1} G/s", rayon::current_num_threads());
-    println!("| d, k, m, ‖Θ‖_F | sampling | forward | certification | examples/s, phase 4 | multiply-adds/example | G/s | share |");
+    println!(
+        "| d, k, m, ‖Θ‖_F | sampling | forward | certification | examples/s, phase 4 | multiply-adds/example | G/s | share |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for (d, k, m, norm) in [(8, 4, 2, 8.0), (12, 4, 3, 8.0), (12, 6, 2, 6.0), (16, 3, 4, 8.0)] {
         let teacher = TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(1)).map_err(|e| e.to_string())?;

@@ -77,6 +77,7 @@ impl Problem {
 #[derive(Serialize)]
 struct Row {
     problem: String,
+    /// Seed of the teacher.
     teacher: u64,
     outcome: String,
     separated: bool,
@@ -89,14 +90,14 @@ struct Row {
 }
 
 /// Runs the problems, one row per teacher, and writes the table.
-pub fn run(problems: &[Problem], teachers: u64, four_head_teachers: u64, out: &Path) -> Result<(), String> {
+pub fn run(problems: &[Problem], first_teacher: u64, teachers: u64, four_head_teachers: u64, out: &Path) -> Result<(), String> {
     let fail = |e: std::io::Error| format!("{}: {e}", out.display());
     fs::create_dir_all(out).map_err(fail)?;
     let mut raw = fs::File::create(out.join("raw.jsonl")).map_err(fail)?;
     let mut table = String::new();
     let _ = writeln!(table, "# The six-phase learner on random teachers\n");
-    let _ =
-        writeln!(table, "Command: `cargo xtask bench sculpt --teachers {teachers} --four-head-teachers {four_head_teachers}`.");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let _ = writeln!(table, "Command: `cargo xtask {}`.", arguments.join(" "));
     let _ = writeln!(
         table,
         "attnlearn {}, {} threads, {:.0} G multiply-adds/s (f32, 16×16 in cache). Raw rows: `raw.jsonl`.\n",
@@ -117,7 +118,7 @@ pub fn run(problems: &[Problem], teachers: u64, four_head_teachers: u64, out: &P
     for problem in problems {
         let count = if problem.m > 3 { four_head_teachers.min(teachers) } else { teachers };
         let mut rows = Vec::new();
-        for teacher in 0..count {
+        for teacher in first_teacher..first_teacher + count {
             let row = one(problem, teacher)?;
             let line = serde_json::to_string(&row).map_err(|e| e.to_string())?;
             writeln!(raw, "{line}").map_err(fail)?;
