@@ -19,7 +19,7 @@ mod sets;
 mod tensor;
 mod writer;
 
-pub use atomic::{AtomicFile, write_atomically};
+pub use atomic::{AtomicFile, remove_partial_files, write_atomically};
 pub use examples::{ExampleFile, InputFile};
 pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
 #[cfg(feature = "parquet")]
