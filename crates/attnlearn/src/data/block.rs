@@ -1,6 +1,7 @@
 //! A block of examples in memory, interleaved in panels of [`LANES`] (see [`crate::linalg::lanes`]).
 
 use super::Shape;
+use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
 
 /// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero.
@@ -9,9 +10,9 @@ pub struct Block<T> {
     shape: Shape,
     len: usize,
     /// `[panel][k][d][LANES]`
-    x: Vec<T>,
+    x: Aligned<T>,
     /// `[panel][k][d_out][LANES]`
-    y: Vec<T>,
+    y: Aligned<T>,
 }
 
 impl<T> Block<T> {
@@ -26,8 +27,8 @@ impl<T: Real> Block<T> {
         Self {
             shape,
             len: 0,
-            x: vec![T::ZERO; panels * shape.k * shape.d * LANES],
-            y: vec![T::ZERO; panels * shape.k * shape.d_out * LANES],
+            x: Aligned::zeros(panels * shape.k * shape.d * LANES),
+            y: Aligned::zeros(panels * shape.k * shape.d_out * LANES),
         }
     }
 

@@ -13,8 +13,7 @@ pub use block::Block;
 pub use file::ParquetSets;
 pub use file::{
     AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, SetColumns, SetFile,
-    SetWriter, Targets, TensorSummary, inspect, open_sets,
-    remove_partial_files, write_atomically,
+    SetWriter, Targets, TensorSummary, inspect, open_sets, remove_partial_files, write_atomically,
 };
 pub use inputs::InputDistribution;
 pub use scan::scan;

@@ -7,7 +7,7 @@ use super::{AttentionLayer, Mask, Theta};
 use crate::data::Block;
 use crate::linalg::lanes::{LANES, Real, softmax, vectorised};
 use crate::linalg::product::{apply_matrix, dots, mix};
-use crate::linalg::{Mat, MatRef, row_major};
+use crate::linalg::{Aligned, Mat, MatRef, row_major};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -37,12 +37,12 @@ enum ThetaWeights<T> {
 }
 
 /// Working memory of one thread.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scratch<T> {
-    queries: Vec<T>,
-    inner: Vec<T>,
-    values: Vec<T>,
-    p: Vec<T>,
+#[derive(Default)]
+pub(crate) struct Scratch<T: Real> {
+    queries: Aligned<T>,
+    inner: Aligned<T>,
+    values: Aligned<T>,
+    p: Aligned<T>,
 }
 
 fn cast<T: Real>(a: MatRef<'_, f64>) -> Vec<T> {
@@ -81,9 +81,9 @@ impl<T: Real> Evaluator<T> {
     pub(crate) fn panel<S: Simd>(&self, simd: S, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
         let (d, d_out) = (self.d, self.d_out);
         let k = x.len() / (d * LANES);
-        scratch.queries.resize(k * d * LANES, T::ZERO);
-        scratch.values.resize(k * d_out * LANES, T::ZERO);
-        scratch.p.resize(k * k * LANES, T::ZERO);
+        scratch.queries.fit(k * d * LANES);
+        scratch.values.fit(k * d_out * LANES);
+        scratch.p.fit(k * k * LANES);
         match &self.bias {
             None => y.fill(T::ZERO),
             Some(bias) => {
@@ -97,7 +97,7 @@ impl<T: Real> Evaluator<T> {
             match &head.theta {
                 ThetaWeights::Dense { theta_t } => apply_matrix(simd, theta_t, d, d, bias, k, x, &mut scratch.queries),
                 ThetaWeights::LowRank { r, a_t, b } => {
-                    scratch.inner.resize(k * r * LANES, T::ZERO);
+                    scratch.inner.fit(k * r * LANES);
                     apply_matrix(simd, a_t, *r, d, None, k, x, &mut scratch.inner);
                     apply_matrix(simd, b, d, *r, bias, k, &scratch.inner, &mut scratch.queries);
                 }

@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 /// Bytes of a cache line, and of the widest vector.
 const LINE: usize = 64;
 
-/// A slice of fixed length that begins at a cache line.
+/// A slice that begins at a cache line.
+#[derive(Debug)]
 pub(crate) struct Aligned<T> {
     data: Vec<T>,
     skip: usize,
@@ -28,6 +29,13 @@ impl<T: Real> Aligned<T> {
         Ok(Self::place(data, len))
     }
 
+    /// Gives the slice this length; what it holds is not kept if the length changes.
+    pub fn fit(&mut self, len: usize) {
+        if self.len != len {
+            *self = Self::zeros(len);
+        }
+    }
+
     const fn spare() -> usize {
         LINE / size_of::<T>()
     }
@@ -35,6 +43,21 @@ impl<T: Real> Aligned<T> {
     fn place(data: Vec<T>, len: usize) -> Self {
         let skip = data.as_ptr().align_offset(LINE).min(Self::spare());
         Self { data, skip, len }
+    }
+}
+
+impl<T: Real> Default for Aligned<T> {
+    fn default() -> Self {
+        Self::zeros(0)
+    }
+}
+
+// Not derived: a copy of the buffer would begin elsewhere in its cache line.
+impl<T: Real> Clone for Aligned<T> {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.len);
+        copy.copy_from_slice(self);
+        copy
     }
 }
 

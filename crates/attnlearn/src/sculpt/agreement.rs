@@ -27,7 +27,7 @@
 use crate::data::Block;
 use crate::linalg::lanes::{LANES, square_distances, vectorised};
 use crate::linalg::product::apply_matrix;
-use crate::linalg::{Mat, frobenius, row_major, solve_spd};
+use crate::linalg::{Aligned, Mat, frobenius, row_major, solve_spd};
 use pulp::{Simd, WithSimd};
 
 /// Rows where the lesser token has less weight than this are saturated: their log-odds are all noise.
@@ -254,12 +254,12 @@ impl WithSimd for Screen<'_> {
         let eta_square = splat((1.05 * self.test.eta).powi(2).min(1e30));
         let least_spread = splat(LEAST_WEIGHT * (1.0 - LEAST_WEIGHT));
         let thirds = !self.test.is_separated();
-        let mut z = vec![0.0f32; k * d_out * LANES];
-        let mut z_distance = vec![0.0f32; k * k * LANES];
-        let mut x_distance = vec![0.0f32; k * k * LANES];
-        let mut weakest = vec![0.0f32; k * k * LANES];
-        let mut r = vec![0.0f32; k * LANES];
-        let origin = vec![0.0f32; d * LANES];
+        let mut z = Aligned::<f32>::zeros(k * d_out * LANES);
+        let mut z_distance = Aligned::<f32>::zeros(k * k * LANES);
+        let mut x_distance = Aligned::<f32>::zeros(k * k * LANES);
+        let mut weakest = Aligned::<f32>::zeros(k * k * LANES);
+        let mut r = Aligned::<f32>::zeros(k * LANES);
+        let origin = Aligned::<f32>::zeros(d * LANES);
         let mut x_square = [0.0f32; LANES];
         let mut found = Vec::new();
         for (panel, (x, y)) in self.block.panels().enumerate() {

@@ -14,7 +14,7 @@ use super::Watch;
 use crate::data::{Block, ExampleSource, scan};
 use crate::linalg::lanes::{LANES, square_distances, vectorised};
 use crate::linalg::product::apply_matrix;
-use crate::linalg::{Mat, frobenius, row_major, solve_spd, spread};
+use crate::linalg::{Aligned, Mat, frobenius, row_major, solve_spd, spread};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
 use serde::Serialize;
@@ -191,8 +191,8 @@ impl WithSimd for Nearest<'_> {
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
         let shape = self.block.shape();
         let (k, d, d_out) = (shape.k, shape.d, shape.d_out);
-        let mut z = vec![0.0f32; k * d_out * LANES];
-        let mut distances = vec![0.0f32; k * LANES];
+        let mut z = Aligned::<f32>::zeros(k * d_out * LANES);
+        let mut distances = Aligned::<f32>::zeros(k * LANES);
         let mut out = Vec::with_capacity(self.block.len().next_multiple_of(LANES) * k);
         for (x, y) in self.block.panels() {
             apply_matrix(simd, self.s_t, d_out, d, None, k, x, &mut z);
