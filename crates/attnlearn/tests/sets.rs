@@ -94,7 +94,7 @@ fn lengths_and_weights_are_read() {
 
 fn refused(bytes: Vec<u8>, words: &str) {
     let said = match SetFile::from_bytes(bytes, "file", Targets::Required) {
-        Ok(file) => Sets::read(&file).map(drop).unwrap_err().to_string(),
+        Ok(file) => Sets::read(&file).map(drop).expect_err("a bad file").to_string(),
         Err(e) => e.to_string(),
     };
     assert!(said.contains(words), "{said:?} does not say {words:?}");

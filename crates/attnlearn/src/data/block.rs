@@ -5,7 +5,7 @@ use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
 
 /// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Block<T> {
     shape: Shape,
     len: usize,

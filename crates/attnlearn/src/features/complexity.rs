@@ -84,7 +84,6 @@ fn sum_series(base: f64, count: impl Fn(u32) -> f64) -> f64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
     use crate::features::{SetStream, Sets, Target};

@@ -135,7 +135,6 @@ impl SetSource for SetStream {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
     use crate::features::{Sets, TargetSpec};

@@ -178,7 +178,6 @@ impl SetSource for Sets {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
 

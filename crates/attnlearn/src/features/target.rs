@@ -362,7 +362,6 @@ impl FromStr for TargetSpec {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::super::inputs::Tokens;
     use super::*;

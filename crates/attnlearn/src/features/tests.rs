@@ -1,7 +1,5 @@
 //! Maps against their definitions, their promises about bits, and their limits.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should stop
-
 use super::*;
 use crate::linalg::lanes::Real;
 use proptest::prelude::*;

@@ -1,6 +1,5 @@
 //! Buffers that begin at a cache line: a vector that crosses two lines takes twice as long to load.
 
-use super::lanes::Real;
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 
@@ -15,17 +14,17 @@ pub(crate) struct Aligned<T> {
     len: usize,
 }
 
-impl<T: Real> Aligned<T> {
+impl<T: Copy + Default> Aligned<T> {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
-        Self::place(vec![T::ZERO; len + Self::spare()], len)
+        Self::place(vec![T::default(); len + Self::spare()], len)
     }
 
     /// `len` zeros, if there is the memory for them.
     pub fn try_zeros(len: usize) -> Result<Self, TryReserveError> {
         let mut data = Vec::new();
         data.try_reserve_exact(len.saturating_add(Self::spare()))?;
-        data.resize(len + Self::spare(), T::ZERO);
+        data.resize(len + Self::spare(), T::default());
         Ok(Self::place(data, len))
     }
 
@@ -46,14 +45,14 @@ impl<T: Real> Aligned<T> {
     }
 }
 
-impl<T: Real> Default for Aligned<T> {
+impl<T: Copy + Default> Default for Aligned<T> {
     fn default() -> Self {
         Self::zeros(0)
     }
 }
 
 // Not derived: a copy of the buffer would begin elsewhere in its cache line.
-impl<T: Real> Clone for Aligned<T> {
+impl<T: Copy + Default> Clone for Aligned<T> {
     fn clone(&self) -> Self {
         let mut copy = Self::zeros(self.len);
         copy.copy_from_slice(self);

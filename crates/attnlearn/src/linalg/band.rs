@@ -242,7 +242,7 @@ fn reflection<T: Field>(x: &mut [T]) -> Option<(T, T)> {
     let lead = h - diagonal;
     let scale = T::from_f64(1.0 / lead);
     for v in tail.iter_mut() {
-        *v = *v * scale;
+        *v *= scale;
     }
     *head = T::ONE;
     Some((T::from_f64(diagonal), T::from_f64(2.0 / (1.0 + below / (lead * lead)))))
@@ -298,7 +298,7 @@ impl<T: Field> BandFactor<T> {
             Self::Diagonal(values) => {
                 for j in 0..x.ncols() {
                     for (i, &value) in values.iter().enumerate() {
-                        x[(i, j)] = x[(i, j)] / value;
+                        x[(i, j)] /= value;
                     }
                 }
             }

@@ -1,5 +1,4 @@
 //! Random bodies, a reference solver, and the identities that the answers must satisfy.
-#![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
 mod agreement;
 mod emptiness;

@@ -1,7 +1,5 @@
 //! The kernels against finite heads, and what makes them kernels.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on should stop
-
 use super::*;
 use crate::features::SetShape;
 use crate::linalg::symmetric_eigen;

@@ -413,7 +413,7 @@ fn given(options: &Options) -> Option<&[f64]> {
 /// Factors `A + μI` in place.
 fn factor<T: Field>(a: &mut Mat<T>, mu: f64) -> Result<()> {
     for i in 0..a.nrows() {
-        a[(i, i)] = a[(i, i)] + T::from_f64(mu);
+        a[(i, i)] += T::from_f64(mu);
     }
     cholesky::cholesky(a.as_mut()).map_err(|NotPositive| {
         Error::input("ridge", "it is too small for the precision of the features", "give a larger one, or use double precision")
