@@ -166,12 +166,17 @@ fn a_bad_number_is_found_wherever_it_is() {
 fn outputs_that_do_not_vary() {
     let bench = Workbench::new();
     bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out teacher.safetensors");
-    bench.write("flat.safetensors", &examples(3000, 3, 4, 4, noise, |_| 0.75));
-    bench.refused("verify teacher.safetensors flat.safetensors", &["flat.safetensors", "zero variance"]);
-    let run = bench.run("learn flat.safetensors --heads 1 -o l.safetensors");
-    assert!(matches!(run.code, Some(1 | 2)), "{run:?}");
-    assert!((run.out + &run.err).contains("var"), "{}", run.err);
-    assert!(!bench.files().contains(&"l.safetensors".into()));
+    let refused = |file: &str, x: fn(usize) -> f64, y: fn(usize) -> f64| {
+        bench.write(file, &examples(3000, 3, 4, 4, x, y));
+        bench.refused(&format!("verify teacher.safetensors {file}"), &[file, "zero variance"]);
+        for heads in ["1", "auto"] {
+            bench.refused(&format!("learn {file} --heads {heads} -o l.safetensors --json r.json"), &["zero variance"]);
+        }
+    };
+    refused("constant.safetensors", noise, |_| 0.75);
+    refused("by_column.safetensors", noise, |i| 0.1 + (i % 4) as f64);
+    refused("zero.safetensors", |i| noise(i).signum(), |_| 0.0);
+    refused("same_inputs.safetensors", |_| 0.3, |_| 0.1);
 }
 
 // Files.

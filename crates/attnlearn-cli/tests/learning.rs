@@ -1,6 +1,8 @@
 //! The learner, from outside: `learn` and `demo`.
 
 mod common;
+use attnlearn::layer::{AttentionLayer, Head, Mask};
+use attnlearn::linalg::Mat;
 use common::*;
 
 /// Fields that every report of the learner has.
@@ -81,6 +83,43 @@ fn noise_is_not_recovered() {
     let text = report["outcome_text"].as_str().expect("text");
     assert!(run.out.contains(text), "{}", run.out);
     assert_eq!(report["layer"].is_null(), !bench.files().contains(&"l.safetensors".into()));
+}
+
+/// Learns without the polish, which must fail: the outcome in the JSON, told in the text too.
+#[track_caller]
+fn failed_outcome(bench: &Workbench, heads: usize) -> serde_json::Value {
+    let run = bench.run(&format!("learn e.npz --heads {heads} --no-polish -o l.safetensors --json r.json"));
+    assert_eq!((run.code, run.err.as_str()), (Some(1), ""), "{run:?}");
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    assert!(run.out.contains(report["outcome_text"].as_str().expect("text")), "{}", run.out);
+    assert_eq!(report["layer"].is_null(), !bench.files().contains(&"l.safetensors".into()));
+    report["outcome"].clone()
+}
+
+#[test]
+fn too_few_examples_are_counted() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 2000 --d 6 --k 3 --heads 3 --norm 6");
+    let outcome = failed_outcome(&bench, 3);
+    assert_eq!((outcome["kind"].as_str(), outcome["needed"].as_u64()), (Some("not_enough_examples"), Some(54)));
+    assert!(outcome["accepted"].as_u64().is_some_and(|accepted| accepted < 54), "{outcome}");
+    assert!(!bench.files().contains(&"l.safetensors".into()));
+}
+
+#[test]
+fn a_degenerate_layer_is_named_as_such() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 1 --d 6 --layer-out t.safetensors");
+    let layer = AttentionLayer::load(&bench.path("t.safetensors")).expect("a layer");
+    let (first, second) = (&layer.heads()[0], &layer.heads()[1]);
+    let minus = Mat::from_fn(6, 6, |e, o| -first.w[(e, o)]);
+    let heads = vec![first.clone(), Head::dense(second.theta.to_dense(), minus)];
+    let layer = AttentionLayer::new(heads, None, Mask::None).expect("finite");
+    layer.save(&bench.path("t.safetensors"), &Default::default()).expect("a writable folder");
+    bench.good("generate -o e.npz --examples 5000 --k 3 --layer t.safetensors");
+    let outcome = failed_outcome(&bench, 2);
+    assert_eq!(outcome["kind"], "degenerate");
+    assert!(outcome["condition"].as_str().is_some_and(|c| c.contains("Σ W_i vanishes")), "{outcome}");
 }
 
 #[test]

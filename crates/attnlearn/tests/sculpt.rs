@@ -1,6 +1,6 @@
 //! The six-phase learner from end to end, on small problems and several seeds.
 
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherSpec, TeacherStream};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::sculpt::{Heads, Learned, Outcome, Phase, Settings, Stage, Unwatched, Watch, learn};
@@ -106,14 +106,76 @@ fn too_few_heads_are_not_called_recovered() {
     assert!(!matches!(learned.outcome, Outcome::Recovered), "{}", learned.outcome);
 }
 
+/// Two heads, the projection of the second being a changed copy of the first one's.
+fn with_second(d: usize, seed: u64, change: impl Fn(&Mat<f64>) -> Mat<f64>) -> AttentionLayer {
+    let full = teacher(d, 2, 6.0, seed);
+    let (first, second) = (&full.heads()[0], &full.heads()[1]);
+    let second = Head::dense(second.theta.to_dense(), change(&first.w));
+    AttentionLayer::new(vec![first.clone(), second], None, Mask::None).expect("finite")
+}
+
+#[track_caller]
+fn assert_degenerate(learned: &Learned, condition: &str) {
+    let told = matches!(&learned.outcome, Outcome::Degenerate { condition: told } if told.contains(condition));
+    assert!(told, "{condition}: {}", learned.outcome);
+}
+
+/// With `S = 0` agreement leaves no trace in the outputs, however many examples there are. The polish does without it.
 #[test]
 fn projections_that_cancel_are_degenerate() {
-    let full = teacher(8, 2, 6.0, 7);
-    let (first, second) = (&full.heads()[0], &full.heads()[1]);
-    let minus: Mat<f64> = &first.w * faer::Scale(-1.0);
-    let layer = AttentionLayer::new(vec![first.clone(), Head::dense(second.theta.to_dense(), minus)], None, Mask::None);
-    let learned = run(&layer.expect("finite"), 4, Some(30_000), Settings { polish: false, ..given(2) });
-    assert!(!matches!(learned.outcome, Outcome::Recovered), "S = 0 leaves nothing to certify with: {}", learned.outcome);
+    for seed in 0..3 {
+        let layer = with_second(6, seed, |w| w * faer::Scale(-1.0));
+        for len in [Some(5_000), Some(30_000), None] {
+            let settings = Settings { polish: false, most_examples: 200_000, ..given(2) };
+            assert_degenerate(&run(&layer, 3, len, settings), "Σ W_i vanishes");
+        }
+        assert_eq!(run(&layer, 3, Some(5_000), given(2)).outcome, Outcome::Recovered, "seed {seed}");
+    }
+}
+
+/// Where half of the directions cancel, rows pass on which the heads disagree.
+#[test]
+fn a_singular_sum_of_projections_is_degenerate() {
+    for seed in 0..2 {
+        let layer = with_second(6, seed, |w| Mat::from_fn(6, 6, |e, o| if e < 3 { -w[(e, o)] } else { w[(e, o)] }));
+        let learned = run(&layer, 3, Some(20_000), Settings { polish: false, ..given(2) });
+        assert_degenerate(&learned, "Σ W_i is singular");
+    }
+}
+
+/// Heads that attend alike are one head, and found as such: nothing is degenerate about them.
+#[test]
+fn equal_attention_matrices_are_one_head() {
+    for seed in 0..2 {
+        let full = teacher(6, 2, 6.0, seed);
+        let theta = full.heads()[0].theta.to_dense();
+        let heads = full.heads().iter().map(|h| Head::dense(theta.clone(), h.w.clone())).collect();
+        let layer = AttentionLayer::new(heads, None, Mask::None).expect("finite").canonical(1e-9).layer;
+        assert_eq!(layer.heads().len(), 1);
+        for m in [1, 2] {
+            let learned = run(&layer, 3, Some(20_000), Settings { polish: false, ..given(m) });
+            assert_eq!(learned.outcome, Outcome::Recovered, "{m} heads, seed {seed}");
+        }
+    }
+}
+
+/// Three heads and few rows: as many are needed as the smallest hull that is tried.
+#[test]
+fn too_few_examples_are_counted() {
+    let mut most = 0;
+    for (seed, len) in [(0, 2_000), (1, 2_000), (2, 2_000), (1, 5_000)] {
+        let learned = run(&teacher(6, 3, 6.0, seed), 3, Some(len), Settings { polish: false, ..given(3) });
+        let Outcome::NotEnoughExamples { accepted, needed } = learned.outcome else {
+            panic!("seed {seed}, {len} examples: {}", learned.outcome)
+        };
+        assert!(accepted < needed && needed == 54, "{accepted} of {needed}");
+        let span = learned.records.iter().find(|r| r.phase == Phase::Span).expect("phase 5");
+        assert_eq!(accepted, span.rows_accepted, "seed {seed}");
+        assert!(learned.layer().is_none() && learned.certificate.is_none());
+        most = most.max(accepted);
+    }
+    // More than the d² + 1 that would do if every row were exact and new.
+    assert!(most > 37, "{most}");
 }
 
 #[test]
@@ -162,12 +224,68 @@ fn impossible_requests_are_refused() {
     assert!(message(3, None, Settings { goal: f64::NAN, ..given(1) }).contains("goal"));
 }
 
+/// Examples by formula: entry `i` of all inputs and of all outputs.
+struct Made {
+    x: fn(usize) -> f64,
+    y: fn(usize) -> f64,
+    len: u64,
+}
+
+impl Made {
+    fn entries<T>(&self, index: u64, f: fn(usize) -> f64, per: usize, real: fn(f64) -> T) -> Vec<T> {
+        let at = |example: u64| example.min(self.len) as usize * per;
+        let first = index.saturating_mul(512);
+        (at(first)..at(first.saturating_add(512))).map(|i| real(f(i))).collect()
+    }
+}
+
+impl ExampleSource for Made {
+    fn shape(&self) -> Shape {
+        Shape { k: 3, d: 4, d_out: 4 }
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.len)
+    }
+    fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> attnlearn::Result<()> {
+        block.set_inputs(&self.entries(index, self.x, 12, |v| v as f32));
+        block.set_outputs(&self.entries(index, self.y, 12, |v| v as f32));
+        Ok(())
+    }
+    fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> attnlearn::Result<()> {
+        block.set_inputs(&self.entries(index, self.x, 12, |v| v));
+        block.set_outputs(&self.entries(index, self.y, 12, |v| v));
+        Ok(())
+    }
+}
+
+/// A number that looks random, in [−1, 1).
+fn noise(i: usize) -> f64 {
+    let bits = (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+fn learn_made(x: fn(usize) -> f64, y: fn(usize) -> f64, len: u64) -> attnlearn::Result<Learned> {
+    let source = Made { x, y, len };
+    learn(&source, &given(1).check(&source)?, &Unwatched)
+}
+
 #[test]
-fn constant_outputs_are_refused() {
-    let head = Head::dense(Mat::identity(6, 6), Mat::zeros(6, 6));
-    let layer = AttentionLayer::new(vec![head], Some(vec![1.0; 6]), Mask::None).expect("finite");
-    let source = TeacherStream::new(&layer, 3, InputDistribution::Boolean, 1, None);
-    let settings = given(1).check(&source).expect("good settings");
-    let error = learn(&source, &settings, &Unwatched).expect_err("refused").to_string();
-    assert!(error.contains("zero variance"), "{error}");
+fn outputs_without_variance_are_refused() {
+    let inputs: [fn(usize) -> f64; 4] = [|i| noise(i).signum(), noise, |_| 0.3, |_| 0.0];
+    let outputs: [fn(usize) -> f64; 6] = [|_| 0.0, |_| 0.75, |_| 0.1, |_| 1e5 / 3.0, |_| 1.3e-30, |i| 0.1 + (i % 4) as f64];
+    for x in inputs {
+        for y in outputs {
+            for len in [2_000, 40_000] {
+                let error = learn_made(x, y, len).expect_err("refused").to_string();
+                assert!(error.contains("zero variance") && error.lines().count() == 1, "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_without_variance_are_degenerate() {
+    for x in [|_| 0.3, |_| 0.0] {
+        assert_degenerate(&learn_made(x, noise, 3_000).expect("numbers"), "the tokens do not span R^d");
+    }
 }

@@ -58,3 +58,11 @@ pub fn symmetric_eigen(a: MatRef<'_, f64>) -> Option<(Vec<f64>, Mat<f64>)> {
     let eigen = a.self_adjoint_eigen(Side::Lower).ok()?;
     Some((eigen.S().column_vector().iter().copied().collect(), eigen.U().to_owned()))
 }
+
+/// Smallest over largest eigenvalue of a symmetric matrix; 0 if none is positive.
+pub fn spread(a: MatRef<'_, f64>) -> f64 {
+    match symmetric_eigen(a) {
+        Some((values, _)) if values[values.len() - 1] > 0.0 => values[0] / values[values.len() - 1],
+        _ => 0.0,
+    }
+}

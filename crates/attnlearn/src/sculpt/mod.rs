@@ -17,6 +17,7 @@
 
 mod agreement;
 mod body;
+mod conditions;
 mod crude;
 mod proxy;
 mod record;
@@ -41,11 +42,11 @@ pub fn learn(source: &dyn ExampleSource, settings: &ValidSettings, watch: &dyn W
     let mut run = Run::new(source, settings, watch);
 
     // Phase 1: the crude sum of projections.
-    let crude = run.crude_sum()?;
+    let (moments, crude) = run.crude_sum()?;
     // Phase 2: rows that agree as far as the crude sum can tell, and the body of their slabs.
     let quarry = run.sculpt(&crude)?;
     // Phase 3: the minimum-norm proxy, and with it the sum of projections to several digits.
-    let sum = run.proxy_and_sharpen(&crude, quarry)?;
+    let sum = run.proxy_and_sharpen(&moments, &crude, quarry)?;
     // Phases 4–6, on ever more examples.
     let mut answer = run.agreement_rounds(&sum)?;
     // Too few rows agree: certify them head by head instead.

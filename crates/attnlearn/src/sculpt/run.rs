@@ -2,6 +2,7 @@
 
 use super::agreement::{AgreeingRow, PairTest};
 use super::body::{Quarry, quality};
+use super::conditions::Conditions;
 use super::crude::Moments;
 use super::proxy::Proxy;
 use super::search::{self, Effort};
@@ -98,8 +99,7 @@ pub(super) struct Run<'a> {
     started: Instant,
     /// Blocks of the training range read so far.
     read: u64,
-    /// Smallest over largest singular value of `Ŝ`.
-    conditioning: f64,
+    conditions: Conditions,
     validation: Option<Sample>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
             records: Vec::new(),
             started: Instant::now(),
             read: 0,
-            conditioning: 0.0,
+            conditions: Conditions::default(),
             validation: None,
         }
     }
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         self.settings.shape().d.pow(2)
     }
 
-    pub fn crude_sum(&mut self) -> Result<Mat<f64>> {
+    pub fn crude_sum(&mut self) -> Result<(Moments, Mat<f64>)> {
         let mut record = self.begin(Phase::Crude)?;
         let range = self.train(EARLY / 8);
         let moments = Moments::gather(self.source, range)?;
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         record.rows_seen = moments.rows;
         record.note = format!("‖Ŝ‖ = {:.3} from {} examples", frobenius(s.as_ref()), moments.examples);
         self.end(record);
-        Ok(s)
+        Ok((moments, s))
     }
 
     pub fn sculpt(&mut self, crude: &Mat<f64>) -> Result<Vec<AgreeingRow>> {
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    pub fn proxy_and_sharpen(&mut self, crude: &Mat<f64>, rows: Vec<AgreeingRow>) -> Result<Mat<f64>> {
+    pub fn proxy_and_sharpen(&mut self, moments: &Moments, crude: &Mat<f64>, rows: Vec<AgreeingRow>) -> Result<Mat<f64>> {
         let mut record = self.begin(Phase::Proxy)?;
         let range = self.train(EARLY);
         let proxy = Proxy::of(&rows, self.radius(), 0.3)?;
@@ -198,11 +198,7 @@ impl<'a> Run<'a> {
                 (sum, rounds) = (other, other_rounds);
             }
         }
-        let values = sum.singular_values().unwrap_or_default();
-        self.conditioning = match (values.first(), values.last()) {
-            (Some(high), Some(low)) if *high > 0.0 => low / high,
-            _ => 0.0,
-        };
+        self.conditions = Conditions::of(moments, &sum);
         record.rows_seen = self.read * Block::<f32>::CAPACITY as u64 * self.settings.shape().k as u64;
         record.rows_accepted = rounds.last().map_or(0, |r| r.weight as u64);
         record.note = format!(
@@ -474,17 +470,20 @@ impl<'a> Run<'a> {
         let after = polished.as_ref().map(certified).transpose()?;
         let fitted = polished.as_ref().or(answer.fit.as_ref()).map_or(f64::INFINITY, |f| f.nmse);
         let nmse = after.as_ref().or(before.as_ref()).map_or(f64::INFINITY, |(stage, _)| stage.nmse);
-        let needed = (self.dimensions() + 1) as u64;
+        let needed = (ROWS_TRIED[0] * self.dimensions() as f64) as u64;
         // Without the polish, what the search promises is all that can be asked.
         let asked = if self.settings.polish { self.settings.recovered } else { self.settings.goal };
+        let rows = answer.rows as u64;
         let outcome = if nmse <= asked {
             Outcome::Recovered
         } else if fitted <= asked {
             Outcome::NotCertified { nmse }
-        } else if (answer.rows as u64) < needed {
-            Outcome::NotEnoughExamples { accepted: answer.rows as u64, needed }
-        } else if self.conditioning < 1e-3 {
-            Outcome::Degenerate { condition: format!("Σ W_i is singular to {:.0e}", self.conditioning) }
+        } else if let Some(condition) = self.conditions.hopeless() {
+            Outcome::Degenerate { condition }
+        } else if rows < needed {
+            Outcome::NotEnoughExamples { accepted: rows, needed }
+        } else if let Some(condition) = self.conditions.doubtful() {
+            Outcome::Degenerate { condition }
         } else {
             Outcome::PartlyRecovered { nmse }
         };

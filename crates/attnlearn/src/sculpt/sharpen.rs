@@ -13,7 +13,7 @@
 use super::Watch;
 use crate::data::{Block, ExampleSource, scan};
 use crate::linalg::lanes::{LANES, apply_matrix, square_distance, vectorised};
-use crate::linalg::{Mat, frobenius, row_major, solve_spd, symmetric_eigen};
+use crate::linalg::{Mat, frobenius, row_major, solve_spd, spread};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
 use serde::Serialize;
@@ -142,10 +142,7 @@ impl TokenFit {
 
     /// Smallest over largest eigenvalue of `Σ w x_b x_bᵀ`; 0 if there is none.
     pub fn conditioning(&self) -> f64 {
-        match symmetric_eigen(self.xx.as_ref()) {
-            Some((spectrum, _)) if spectrum[spectrum.len() - 1] > 0.0 => spectrum[0] / spectrum[spectrum.len() - 1],
-            _ => 0.0,
-        }
+        spread(self.xx.as_ref())
     }
 }
 
