@@ -1,13 +1,13 @@
 //! `attnlearn apply`: the outputs of a layer on inputs in a file.
 
-use crate::blocks::{check_size, in_order};
+use crate::blocks::{self, check_size};
 use crate::cli::Ending;
 use crate::console::grouped;
 use crate::session::Session;
 use crate::values::{self, Float};
 use crate::{interrupt, output};
 use attnlearn::Result;
-use attnlearn::data::{Block, Columns, Dtype, ExampleWriter, FileFormat, InputFile, Shape};
+use attnlearn::data::{Columns, Dtype, ExampleWriter, FileFormat, InputFile, Shape};
 use attnlearn::layer::{AttentionLayer, Evaluator};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -83,25 +83,13 @@ impl Plan {
         interrupt::listen()?;
         let n = self.inputs.n() as u64;
         let columns = Columns { x: self.settings.with_inputs.then_some(Dtype::F64), y: Some(self.settings.y_dtype) };
-        let mut writer = ExampleWriter::create(&self.output, self.shape, n, columns)?;
+        let writer = ExampleWriter::create(&self.output, self.shape, n, columns)?;
         let evaluator = Evaluator::<f64>::new(&self.layer);
-        {
-            let bar = session.bar(n, "sequences");
-            in_order(
-                n.div_ceil(Block::<f64>::CAPACITY as u64),
-                self.shape,
-                |index, block| {
-                    self.inputs.fill(index, block)?;
-                    evaluator.outputs(block);
-                    Ok(())
-                },
-                |block| {
-                    bar.advance(block.len() as u64);
-                    writer.append(block)
-                },
-            )?;
-        }
-        writer.finish()?;
+        blocks::write(writer, n, self.shape, session.bar(n, "sequences"), |index, block| {
+            self.inputs.fill(index, block)?;
+            evaluator.outputs(block);
+            Ok(())
+        })?;
         session.console.say(format!("wrote {}: outputs of {} sequences", self.output.display(), grouped(n)));
         let report = ApplyReport { settings: &self.settings, shape: self.shape, n, output: self.output.display().to_string() };
         session.publish("apply", &report)?;

@@ -2,7 +2,7 @@
 
 use crate::interrupt;
 use crate::progress::Bar;
-use attnlearn::data::{Block, ExampleSource, Shape};
+use attnlearn::data::{Block, ExampleSource, ExampleWriter, Shape};
 use attnlearn::linalg::lanes::Real;
 use attnlearn::{Error, Result};
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ pub fn check_size(shape: Shape, place: &str) -> Result<()> {
 }
 
 /// Makes the blocks `0..count` on all threads and hands them to `take` in their order, until Ctrl-C.
-pub fn in_order(
+fn in_order(
     count: u64,
     shape: Shape,
     make: impl Fn(u64, &mut Block<f64>) -> Result<()> + Sync,
@@ -51,6 +51,22 @@ pub fn in_order(
         first += now as u64;
     }
     Ok(())
+}
+
+/// Makes `n` examples on all threads and writes them in their order, until Ctrl-C; `bar` counts them.
+pub fn write(
+    mut writer: ExampleWriter,
+    n: u64,
+    shape: Shape,
+    bar: Bar,
+    make: impl Fn(u64, &mut Block<f64>) -> Result<()> + Sync,
+) -> Result<()> {
+    in_order(n.div_ceil(Block::<f64>::CAPACITY as u64), shape, make, |block| {
+        bar.advance(block.len() as u64);
+        writer.append(block)
+    })?;
+    drop(bar);
+    writer.finish()
 }
 
 /// A source that stops at Ctrl-C and moves a progress bar, and of which only the beginning is seen.

@@ -1,6 +1,6 @@
 //! `attnlearn generate`: examples of a teacher layer, drawn or given.
 
-use crate::blocks::{check_size, in_order};
+use crate::blocks::{self, check_size};
 use crate::cli::Ending;
 use crate::console::{grouped, plural};
 use crate::report::describe;
@@ -198,31 +198,20 @@ impl Plan {
         interrupt::listen()?;
         let (settings, shape) = (&self.settings, self.shape);
         let columns = Columns { x: Some(settings.x_dtype), y: Some(settings.y_dtype) };
-        let mut writer = ExampleWriter::create(&self.output, shape, settings.examples, columns)?;
+        let writer = ExampleWriter::create(&self.output, shape, settings.examples, columns)?;
         let stream = TeacherStream::new(&self.teacher, shape.k, settings.inputs, settings.seed, Some(settings.examples));
         // Inputs that are stored in single precision are rounded before the teacher sees them: y = F(x) of the x in the file.
         let rounded = settings.x_dtype == Dtype::F32 && settings.inputs != InputDistribution::Boolean;
         let evaluator = rounded.then(|| Evaluator::<f64>::new(&self.teacher));
-        {
-            let bar = session.bar(settings.examples, "examples");
-            in_order(
-                settings.examples.div_ceil(Block::<f64>::CAPACITY as u64),
-                shape,
-                |index, block| {
-                    stream.fill_f64(index, block)?;
-                    if let Some(evaluator) = &evaluator {
-                        round_inputs(block);
-                        evaluator.outputs(block);
-                    }
-                    Ok(())
-                },
-                |block| {
-                    bar.advance(block.len() as u64);
-                    writer.append(block)
-                },
-            )?;
-        }
-        writer.finish()?;
+        let bar = session.bar(settings.examples, "examples");
+        blocks::write(writer, settings.examples, shape, bar, |index, block| {
+            stream.fill_f64(index, block)?;
+            if let Some(evaluator) = &evaluator {
+                round_inputs(block);
+                evaluator.outputs(block);
+            }
+            Ok(())
+        })?;
         let console = &session.console;
         console.say(format!("teacher: {}", describe(&self.teacher)));
         console.say(format!("wrote {}: {} examples", self.output.display(), grouped(settings.examples)));
