@@ -1,5 +1,6 @@
-//! Ctrl-C: the first asks the run to stop at its next step, cleanly; the second ends the program at once.
+//! Ctrl-C: the first asks the run to stop at its next step, cleanly; the second ends the program at once. Neither leaves a partial file.
 
+use attnlearn::data::remove_partial_files;
 use attnlearn::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,8 +25,10 @@ pub fn end_when_asked() -> Result<()> {
 }
 
 fn end_at_once() {
-    crate::console::complain("interrupted");
-    std::process::exit(EXIT_CODE.into());
+    remove_partial_files(|| {
+        crate::console::complain("interrupted");
+        std::process::exit(EXIT_CODE.into());
+    });
 }
 
 fn already(error: ctrlc::Error) -> Result<()> {

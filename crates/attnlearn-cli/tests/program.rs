@@ -114,27 +114,45 @@ fn readers_may_go_away_and_disks_may_be_full() {
 }
 
 #[cfg(unix)]
-#[test]
-fn an_interrupted_run_leaves_nothing_behind() {
+fn interrupt(child: &std::process::Child) {
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+}
+
+/// Starts a run that would take forever, interrupts it `times` times: it ends as it should and leaves nothing behind.
+#[cfg(unix)]
+#[track_caller]
+fn ends_without_a_trace(line: &str, times: usize) {
     let bench = Workbench::new();
     bench.good("generate -o e.npz --examples 10 --layer-out t.safetensors");
-    let mut child = bench
-        .command("generate -o long.npz --examples 1e9 --layer t.safetensors")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let mut child = bench.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(10));
     // Wait until it is at work: its temporary file is there.
     for _ in 0..500 {
         if bench.files().len() > 2 {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        pause();
     }
     assert!(bench.files().len() > 2 && child.try_wait().expect("a child").is_none());
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
-    assert!(killed.success());
+    for _ in 0..times {
+        interrupt(&child);
+        pause();
+    }
     let run: Run = child.wait_with_output().expect("ends").into();
     assert_eq!((run.code, run.err.as_str()), (Some(130), "attnlearn: interrupted\n"), "{run:?}");
     assert_eq!(bench.files(), ["e.npz", "t.safetensors"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    ends_without_a_trace("generate -o long.npz --examples 1e9 --layer t.safetensors", 1);
+}
+
+/// A step of this run takes seconds: the second Ctrl-C does not wait for its end.
+#[cfg(unix)]
+#[test]
+fn not_even_when_interrupted_twice() {
+    ends_without_a_trace("generate -o long.npz --examples 1e6 --d 128 --k 64 --heads 64 --causal", 2);
 }

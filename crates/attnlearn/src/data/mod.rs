@@ -11,7 +11,7 @@ mod teacher;
 pub use block::Block;
 pub use file::{
     AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, TensorSummary, inspect,
-    write_atomically,
+    remove_partial_files, write_atomically,
 };
 pub use inputs::InputDistribution;
 pub use scan::scan;

@@ -1,10 +1,40 @@
 //! Files appear whole or not at all.
 
 use crate::{Error, Result};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::NamedTempFile;
+
+/// Temporary names of the files that are being written.
+static PARTIAL: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn partial() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    PARTIAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the files that are being written, then calls `end`, which is to end the program where nothing is dropped any more, as in a
+/// signal handler. No file is begun in between.
+pub fn remove_partial_files(end: impl FnOnce()) {
+    let names = partial();
+    for name in names.iter() {
+        // One that has just been committed or dropped is not there any more.
+        let _ = fs::remove_file(name);
+    }
+    end();
+}
+
+/// An entry in the list of partial files.
+#[derive(Debug)]
+struct Listed(PathBuf);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        partial().remove(&self.0);
+    }
+}
 
 /// A file that is written under a temporary name next to its place and moved there by [`Self::commit`]. Dropped before
 /// that, it leaves nothing behind, and a file that was there before stays as it was.
@@ -12,6 +42,7 @@ use tempfile::NamedTempFile;
 pub struct AtomicFile {
     temporary: NamedTempFile,
     path: PathBuf,
+    _listed: Listed,
 }
 
 impl AtomicFile {
@@ -33,8 +64,13 @@ impl AtomicFile {
         // Temporary files are private by default; this one is to become an ordinary file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut names = partial();
         match builder.tempfile_in(folder) {
-            Ok(temporary) => Ok(Self { temporary, path: path.to_owned() }),
+            Ok(temporary) => {
+                let name = temporary.path().to_owned();
+                names.insert(name.clone());
+                Ok(Self { temporary, path: path.to_owned(), _listed: Listed(name) })
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 bad(format!("its directory {} does not exist", folder.display()), "create it first")
             }

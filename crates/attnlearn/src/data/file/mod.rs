@@ -16,7 +16,7 @@ mod safetensors;
 mod tensor;
 mod writer;
 
-pub use atomic::{AtomicFile, write_atomically};
+pub use atomic::{AtomicFile, remove_partial_files, write_atomically};
 pub use examples::{ExampleFile, InputFile};
 pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
 pub use tensor::{Dtype, FileFormat};
