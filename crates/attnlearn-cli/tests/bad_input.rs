@@ -166,20 +166,17 @@ fn a_bad_number_is_found_wherever_it_is() {
 fn outputs_that_do_not_vary() {
     let bench = Workbench::new();
     bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out teacher.safetensors");
-    let flat: [(&str, fn(usize) -> f64, fn(usize) -> f64); 4] = [
-        ("constant", noise, |_| 0.75),
-        ("by_column", noise, |i| 0.1 + (i % 4) as f64),
-        ("zero", |i| noise(i).signum(), |_| 0.0),
-        ("same_inputs", |_| 0.3, |_| 0.1),
-    ];
-    for (name, x, y) in flat {
-        let file = format!("{name}.safetensors");
-        bench.write(&file, &examples(3000, 3, 4, 4, x, y));
-        bench.refused(&format!("verify teacher.safetensors {file}"), &[&file, "zero variance"]);
+    let refused = |file: &str, x: fn(usize) -> f64, y: fn(usize) -> f64| {
+        bench.write(file, &examples(3000, 3, 4, 4, x, y));
+        bench.refused(&format!("verify teacher.safetensors {file}"), &[file, "zero variance"]);
         for heads in ["1", "auto"] {
             bench.refused(&format!("learn {file} --heads {heads} -o l.safetensors --json r.json"), &["zero variance"]);
         }
-    }
+    };
+    refused("constant.safetensors", noise, |_| 0.75);
+    refused("by_column.safetensors", noise, |i| 0.1 + (i % 4) as f64);
+    refused("zero.safetensors", |i| noise(i).signum(), |_| 0.0);
+    refused("same_inputs.safetensors", |_| 0.3, |_| 0.1);
 }
 
 // Files.
