@@ -27,8 +27,9 @@ use rayon::prelude::*;
 
 /// Up to this size the eigenvalues come sooner than the band.
 const SMALL: usize = 512;
-/// Half the bandwidth: at 64 the products of the reduction are too thin, at 128 the solves cost twice as much for every shift.
-const HALF: usize = 96;
+/// Half the bandwidth: the reduction runs at 0.74 (single precision) and 0.79 (double) of the speed of a plain product at 64, at
+/// 0.81 (single) at 128, where every shift costs twice as much.
+pub const HALF: usize = 64;
 /// Columns of a panel that are reflected one by one before the others follow.
 const INNER: usize = 16;
 /// Right-hand sides that one thread takes through the band at a time.
@@ -242,7 +243,7 @@ fn reflection<T: Field>(x: &mut [T]) -> Option<(T, T)> {
     let lead = h - diagonal;
     let scale = T::from_f64(1.0 / lead);
     for v in tail.iter_mut() {
-        *v = *v * scale;
+        *v *= scale;
     }
     *head = T::ONE;
     Some((T::from_f64(diagonal), T::from_f64(2.0 / (1.0 + below / (lead * lead)))))
@@ -298,7 +299,7 @@ impl<T: Field> BandFactor<T> {
             Self::Diagonal(values) => {
                 for j in 0..x.ncols() {
                     for (i, &value) in values.iter().enumerate() {
-                        x[(i, j)] = x[(i, j)] / value;
+                        x[(i, j)] /= value;
                     }
                 }
             }
@@ -413,6 +414,7 @@ fn axpy<T: Real>(c: T, x: &[T], y: &mut [T]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
     use crate::linalg::symmetric::{add_outer, mirror};

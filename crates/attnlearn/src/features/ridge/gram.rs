@@ -114,7 +114,7 @@ impl Gram {
             }
             phi.par_chunks_mut(p.max(1)).enumerate().for_each(|(i, row)| {
                 let root = T::from_f64(right[(i, 0)]);
-                row.iter_mut().for_each(|v| *v = *v * root);
+                row.iter_mut().for_each(|v| *v *= root);
             });
             let sums = combine_all(phi, p, &right, 0);
             for (sum, part) in self.features.iter_mut().zip(sums.col_as_slice(0)) {

@@ -114,9 +114,4 @@ impl Targets {
         let product = |j| v.col_as_slice(j).iter().zip(feature_means).map(|(v, m)| v * m).sum::<f64>();
         (0..v.ncols()).map(|j| self.mean[j] - product(j)).collect()
     }
-
-    /// `Σ w_i (ỹ-variance)`, over all targets.
-    pub fn squares(&self) -> f64 {
-        self.y.squared_norm_l2()
-    }
 }
