@@ -95,6 +95,7 @@ fn over_columns<T: Field>(x: MatMut<'_, T>, each: impl Fn(MatMut<'_, T>) + Sync)
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
     use crate::linalg::symmetric::{add_outer, mirror};

@@ -276,7 +276,10 @@ struct Plan {
 impl Plan {
     fn new<T: Field>(data: &Data<'_, T>, n: usize, options: &Options) -> Result<Self> {
         let p = data.features();
-        let (gram, dual) = (Gram::bytes::<T>(p), Dual::<T>::bytes(n, data.widest()));
+        // The dual path has one factor in memory at a time, the Gram's all of them.
+        let ridges = if let Ridge::Auto = options.ridge { options.lambdas.len().max(options.path) } else { 0 };
+        let gram = Gram::bytes::<T>(p) + if ridges > 0 { path::bytes(p, ridges) } else { 0 };
+        let dual = Dual::<T>::bytes(n, data.widest()) + if ridges > 0 { path::bytes(n, 1) } else { 0 };
         // Sketch, image and factors of the preconditioner.
         let sketch = 4 * 8 * (n.min(p) as u64) * options.rank.unwrap_or(256) as u64;
         let (kept, unkept) = (Operator::<T>::cache_bytes(n, p) + sketch, Operator::panel_bytes(data, n) + sketch);

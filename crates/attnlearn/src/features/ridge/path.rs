@@ -18,8 +18,9 @@ use super::gram::{Normal, PANEL};
 use super::panel::Data;
 use super::targets::Targets;
 use super::{Stage, Watch};
+use crate::features::SetBlock;
 use crate::linalg::Mat;
-use crate::linalg::band::BandForm;
+use crate::linalg::band::{BandFactor, BandForm, HALF};
 use crate::linalg::symmetric::{Field, product};
 use crate::{Error, Result};
 use faer::MatRef;
@@ -46,6 +47,11 @@ pub struct PathPoint {
 pub(super) fn grid<T: Field>(scale: f64, count: usize) -> Vec<f64> {
     let (high, low) = (scale, scale * T::EPSILON.powf(0.6));
     (0..count).map(|i| high * (low / high).powf(i as f64 / (count.max(2) - 1) as f64)).collect()
+}
+
+/// Bytes of the factors of `count` ridges on a matrix of size `m`, and of the panels of the extra pass.
+pub(super) fn bytes(m: usize, count: usize) -> u64 {
+    8 * m as u64 * (count as u64 * 3 * HALF as u64 + 2 * PANEL as u64)
 }
 
 /// The path and the answer at the ridge of least leave-one-out error.
@@ -107,7 +113,7 @@ pub(super) fn dual_path<T: Field>(
     }
     watch.begin(Stage::Path);
     let rotated = form.rotate(cast::<T>(&targets.y).as_ref());
-    let solve = |factor: &crate::linalg::band::BandFactor<T>| {
+    let solve = |factor: &BandFactor<T>| {
         let mut x = rotated.clone();
         factor.solve(&mut x);
         widen(&form.rotate_back(x.as_ref()))
@@ -167,7 +173,7 @@ pub(super) fn gram_path<T: Field>(
         .collect();
     let mut sums = vec![Sums::default(); factors.len()];
     let blocks = data.source.blocks();
-    let step = (PANEL / crate::features::SetBlock::CAPACITY) as u64;
+    let step = (PANEL / SetBlock::CAPACITY) as u64;
     let mut buffer = vec![T::ZERO; p * PANEL.min(targets.len())];
     let mut first = 0;
     let mut start = 0;
