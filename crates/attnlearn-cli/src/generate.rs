@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, help_heading = "Teacher")]
     causal: bool,
     #[command(flatten)]
-    sets: generate_sets::Args,
+    sets: generate_sets::SetFlags,
 }
 
 /// What has been checked.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// The flags that `--target` brings with it.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub struct SetFlags {
     /// Draw sets with this target instead of examples of a layer: query:p=, average:p=, correlation:p=,q=[,s=rotation],
     /// softmax:scale= or mixed:gamma=,simple=…,hard=….
     #[arg(long, value_name = "TARGET", help_heading = "Sets")]
@@ -72,7 +72,7 @@ pub struct Common {
     pub d: usize,
 }
 
-impl Args {
+impl SetFlags {
     /// Draws the target, and checks the rest.
     pub fn check(&self, spec: &TargetSpec, common: Common, session: &Session) -> Result<Plan> {
         let tokens = match common.inputs {

@@ -44,9 +44,10 @@ impl Moments {
         self.mean
     }
 
-    /// `Σ (v − mean)² / n`; 0 of no numbers.
+    /// `Σ (v − mean)² / n`; 0 of no numbers, and of numbers that differ from their mean by its rounding alone.
     pub fn variance(&self) -> f64 {
-        self.squares / self.n.max(1.0)
+        let variance = self.squares / self.n.max(1.0);
+        if variance <= (8.0 * f64::EPSILON * self.mean).powi(2) { 0.0 } else { variance }
     }
 
     /// The standard error of the mean, `√(Σ (v − mean)² / (n − 1) / n)`; needs two numbers.
@@ -59,6 +60,16 @@ impl Moments {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn equal_numbers_have_no_variance() {
+        for value in [0.1, 1.1, 2.1, -7e5, 1e-300] {
+            let mut all = Moments::of([value; 512].iter());
+            (0..20).for_each(|_| all.merge(&Moments::of([value; 77].iter())));
+            assert!(all.variance().to_bits() == 0, "{value}: {}", all.variance());
+        }
+        assert!(Moments::of([1.0, 1.0 + 1e-12].iter()).variance() > 0.0);
+    }
 
     proptest! {
         #[test]

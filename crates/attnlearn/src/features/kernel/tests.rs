@@ -209,27 +209,3 @@ fn bad_input_is_refused() {
     assert!(KernelSpec::Rfa.cross(&block, &wider).is_err());
     assert_eq!(KernelSpec::Rfa.matrix(&SetBlock::new(SHAPE)).unwrap().nrows(), 0);
 }
-
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let shape = SetShape { keys: 16, d: 16, targets: 1 };
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let mut block = SetBlock::new(shape);
-    for _ in 0..1024 {
-        let tokens: Vec<f64> = (0..17 * 16).map(|_| 0.25 * normal(&mut rng)).collect();
-        block.push(&tokens, &[0.0], 1.0);
-    }
-    let pairs = 1024.0 * 1040.0 / 2.0;
-    let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-    for (spec, each) in
-        [(KernelSpec::Rfa, 256.0), (KernelSpec::Brfa { mean: Mean::Identity { scale: 1.0 } }, 256.0), (KernelSpec::Rfmlp, 1.0)]
-    {
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            let k = one.install(|| spec.matrix(&block)).unwrap();
-            let seconds = start.elapsed().as_secs_f64();
-            println!("{spec:?}: {seconds:.3} s, {:.2} ns a pair evaluation, {:.3}", 1e9 * seconds / pairs / each, k[(1, 0)]);
-        }
-    }
-}
