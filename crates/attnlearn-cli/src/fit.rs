@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "M", default_value_t = 256)]
     heads: usize,
     /// λ, `auto` (of least leave-one-out error) or `ridgeless` (the limit λ → 0).
-    #[arg(long, value_name = "λ|auto|ridgeless", default_value = "auto", value_parser = values::ridge)]
+    #[arg(long, value_name = "λ|auto|ridgeless", default_value = "auto", value_parser = values::ridge, allow_hyphen_values = true)]
     ridge: Ridge,
     /// Where to write the model (.safetensors).
     #[arg(long, short, value_name = "FILE")]

@@ -17,13 +17,11 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of some numbers, in two passes.
+    /// Of some numbers, in two passes. The mean is taken from the first number on, so that equal numbers have a variance of exactly 0.
     pub fn of<'a>(values: impl Iterator<Item = &'a f64> + Clone) -> Self {
         let n = values.clone().count() as f64;
-        if n < 1.0 {
-            return Self::default();
-        }
-        let mean = values.clone().sum::<f64>() / n;
+        let Some(first) = values.clone().next() else { return Self::default() };
+        let mean = first + values.clone().map(|v| v - first).sum::<f64>() / n;
         Self { n, mean, squares: values.map(|v| (v - mean) * (v - mean)).sum() }
     }
 
@@ -44,10 +42,9 @@ impl Moments {
         self.mean
     }
 
-    /// `Σ (v − mean)² / n`; 0 of no numbers, and of numbers that differ from their mean by its rounding alone.
+    /// `Σ (v − mean)² / n`; 0 of no numbers.
     pub fn variance(&self) -> f64 {
-        let variance = self.squares / self.n.max(1.0);
-        if variance <= (8.0 * f64::EPSILON * self.mean).powi(2) { 0.0 } else { variance }
+        self.squares / self.n.max(1.0)
     }
 
     /// The standard error of the mean, `√(Σ (v − mean)² / (n − 1) / n)`; needs two numbers.
