@@ -5,7 +5,7 @@
 //! f(x) = b + Σ_i K(x, x_i) α_i       a kernel and the sets that it was fitted on
 //! ```
 //!
-//! Saved as safetensors: `intercept` [t] with `v` [p, t], or with `alpha` [n, t], `x` [n, N+1, d] and `length` [n]. The metadata hold the
+//! Saved as safetensors: `intercept [t]` with `v [p, t]`, or with `alpha [n, t]`, `x [n, N+1, d]` and `length [n]`. The metadata hold the
 //! description of the map or kernel. Frozen weights are stored only when asked for (`weights`), and never read back.
 
 use super::evaluate::part;

@@ -1,0 +1,52 @@
+//! Sets from Parquet files that pyarrow wrote (`golden/make_parquet.py`).
+#![cfg(feature = "parquet")]
+
+mod common;
+
+use attnlearn::data::{Targets, open_sets};
+use attnlearn::features::Sets;
+use common::golden;
+
+fn read(name: &str, targets: Targets) -> attnlearn::Result<Sets> {
+    Sets::read(open_sets(&golden(name), targets)?.as_ref())
+}
+
+#[test]
+fn lists_of_lists_are_sets_of_different_lengths() {
+    let sets = read("sets.parquet", Targets::Required).expect("valid");
+    let block = sets.block();
+    assert_eq!((block.shape.keys, block.shape.d, block.shape.targets), (3, 2, 1));
+    assert_eq!(block.lengths, [2, 1, 3]);
+    assert_eq!((block.query(1), block.keys(1)), ([-1.0, 0.5].as_slice(), [7.0, 8.0].as_slice()));
+    assert_eq!(block.keys(2), [9.0, 1.0, 2.0, 2.0, 4.0, -4.0]);
+    assert_eq!((block.y.as_slice(), block.weights.as_slice()), ([0.5, -1.5, 2.5].as_slice(), [1.0, 2.0, 0.0].as_slice()));
+    assert_eq!(read("sets.parquet", Targets::Ignored).expect("valid").block().shape.targets, 0);
+}
+
+#[test]
+fn masks_and_several_targets_in_single_precision() {
+    let sets = read("sets_mask.parquet", Targets::Required).expect("valid");
+    let block = sets.block();
+    assert_eq!((block.lengths.as_slice(), block.y.as_slice()), ([1, 2].as_slice(), [1.0, 2.0, 3.0, 4.0].as_slice()));
+    assert_eq!((block.keys(0), block.keys(1)), ([2.0].as_slice(), [5.0, 6.0].as_slice()));
+}
+
+#[test]
+fn bad_files_are_refused_by_row() {
+    let said = |name: &str| read(name, Targets::Required).map(drop).expect_err("a bad file").to_string();
+    for (name, words) in [
+        ("bad_null.parquet", "x, row 1: holds an empty list or a missing value"),
+        ("bad_flat.parquet", "is no list of lists of numbers"),
+        ("bad_ragged.parquet", "x, row 0: its lists are not all of 2 numbers"),
+    ] {
+        assert!(said(name).contains(words), "{name}: {}", said(name));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(golden("sets.parquet")).expect("a file");
+    for length in [4, 40, whole.len() / 2, whole.len() - 1] {
+        let path = folder.path().join("cut.parquet");
+        std::fs::write(&path, &whole[..length]).expect("written");
+        let said = open_sets(&path, Targets::Required).map(drop).expect_err("cut short").to_string();
+        assert!(said.contains("cannot be read as Parquet"), "{length}: {said}");
+    }
+}
