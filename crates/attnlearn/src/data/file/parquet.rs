@@ -124,7 +124,7 @@ impl Columns {
             let numeric = matches!(physical, Type::BOOLEAN | Type::INT32 | Type::INT64 | Type::FLOAT | Type::DOUBLE);
             let depth = column.max_rep_level();
             if found.len() > 1 || !numeric || !depths.contains(&depth) {
-                let problem = format!("is no {kind} ({physical}, {depth} lists deep)");
+                let problem = format!("is not {kind} ({physical}, {depth} lists deep)");
                 return Err(Error::input(place, problem, format!("store it as {kind}")));
             }
             Ok(Some(Column { index, depth, definition: column.max_def_level(), physical, place }))
