@@ -24,26 +24,26 @@ STREAM_BLOCK = 2048  # examples a block when the Gram matrix is accumulated
 
 
 class Clock:
-    """Seconds by stage; stands still in `pause` (compilation)."""
+    """Seconds by stage, and those of all cores together; stands still in `pause` (compilation)."""
 
     def __init__(self):
-        self.paused = 0.0
+        self.paused = np.zeros(2)
         self.stages = {}
 
     def now(self):
-        return time.perf_counter() - self.paused
+        return np.array([time.perf_counter(), time.process_time()]) - self.paused
 
     @contextmanager
     def stage(self, name):
         start = self.now()
         yield
-        self.stages[name] = self.stages.get(name, 0.0) + self.now() - start
+        self.stages[name] = self.stages.get(name, 0) + self.now() - start
 
     @contextmanager
     def pause(self):
-        start = time.perf_counter()
+        start = self.now()
         yield
-        self.paused += time.perf_counter() - start
+        self.paused += self.now() - start
 
 
 def mapped(path):
@@ -108,15 +108,17 @@ def run(args, library, jobs, versions, threads, clock=None):
     for _ in range(args.repeat):
         clock.stages = {}
         result = jobs[args.job](data, weights, args.ridge, clock)
-        clock.stages["total"] = sum(clock.stages.get(stage, 0.0) for stage in ("features", "gram", "solve"))
-        repeats.append(clock.stages)
+        clock.stages["total"] = sum(clock.stages.get(stage, 0) for stage in ("features", "gram", "solve"))
+        repeats.append([dict(zip(clock.stages, map(float, seconds))) for seconds in zip(*clock.stages.values())])
     n, rows, d = data["x"].shape
     report = {"library": library, "job": args.job, "dtype": args.dtype, "n": n, "keys": rows - 1, "d": d}
     if weights is not None:
         report |= {"heads": len(weights), "p": len(weights) * (d + 1)}
     if args.job in ("fit", "kernel", "stream"):
         report["ridge"] = args.ridge
-    report |= {"seconds": min(repeats, key=lambda r: r["total"]), "repeats": repeats, "compile_seconds": clock.paused}
+    seconds, cpu = min(repeats, key=lambda repeat: repeat[0]["total"])
+    report |= {"seconds": seconds, "cpu_seconds": cpu, "repeats": [repeat[0] for repeat in repeats]}
+    report["compile_seconds"] = float(clock.paused[0])
     prediction = result.pop("prediction", None)
     if prediction is not None:
         prediction = np.asarray(prediction, np.float64)

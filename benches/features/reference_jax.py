@@ -1,7 +1,7 @@
 """Random-feature attention with JAX on the CPU. The problem, the order of columns and the formulas are those of `reference_numpy.py`.
 
-Compilation is ahead of time and is not counted. XLA has no symmetric rank-k product on the CPU, so Gram matrices are built by block rows
-of their lower triangle; Cholesky and eigendecompositions are LAPACK's.
+Compilation is ahead of time and is not counted. XLA has no symmetric rank-k product on the CPU, so Gram matrices are built from tiles of
+their lower triangle; Cholesky and eigendecompositions are LAPACK's.
 """
 
 import os
@@ -20,7 +20,7 @@ from jax import lax
 jax.config.update("jax_enable_x64", True)  # f32 stays f32: no array or constant below has a default type
 
 BATCH = 128  # examples at a time in the feature map
-BLOCKS = 8  # block rows of a Gram matrix
+BLOCKS = 8  # tiles a side of a Gram matrix
 TILE = 32  # examples a side in a tile of the kernel matrix
 
 CLOCK = Clock()
@@ -86,14 +86,28 @@ def predict(x, weights, v, b):
 # Linear algebra: the lower triangle counts
 
 
-def lower_product(a, into=None):
-    """aaᵀ (added to `into`) by block rows of the lower triangle; above the diagonal blocks it holds `into`."""
-    n = len(a)
+def lower_product(a, axis=0, into=None):
+    """aaᵀ, or aᵀa with `axis=1`, added to `into`: the tiles on and below the diagonal, one after the other.
+
+    A loop over tiles, because slices of different sizes would each be copied and kept.
+    """
+    n = a.shape[axis]
     out = jnp.zeros((n, n), a.dtype) if into is None else into
-    step = -(-n // BLOCKS)
-    for i in range(0, n, step):
-        j = min(i + step, n)
-        out = out.at[i:j, :j].add(a[i:j] @ a[:j].T)
+    step = max(1, n // BLOCKS)
+    full = n // step
+    tiles = jnp.asarray([(i, j) for i in range(full) for j in range(i + 1)]) * step
+
+    def product(left, right):
+        return lax.dot_general(left, right, (((1 - axis,), (1 - axis,)), ((), ())))
+
+    def add(k, out):
+        i, j = tiles[k]
+        tile = product(*(lax.dynamic_slice_in_dim(a, start, step, axis) for start in (i, j)))
+        return lax.dynamic_update_slice(out, lax.dynamic_slice(out, (i, j), tile.shape) + tile, (i, j))
+
+    out = lax.fori_loop(0, len(tiles), add, out)
+    if full * step < n:
+        out = out.at[full * step :].add(product(lax.slice_in_dim(a, full * step, n, axis=axis), a))
     return out
 
 
@@ -102,7 +116,7 @@ def centred_gram(phi):
     """Φ centred, its mean, and the smaller of its Gram matrices."""
     mean = phi.mean(0)
     phi = phi - mean
-    return phi, mean, lower_product(phi if phi.shape[0] < phi.shape[1] else phi.T)
+    return phi, mean, lower_product(phi, 0 if phi.shape[0] < phi.shape[1] else 1)
 
 
 def cholesky_solve(a, shift, rhs):
@@ -310,7 +324,7 @@ def kernel(data, weights, ridge, clock):
 @compiled(donate=(0, 1, 2, 3))
 def accumulate(g, cross, total, total_y, phi, y, origin, origin_y):
     phi, y = phi - origin, y - origin_y
-    return lower_product(phi.T, g), cross + y @ phi, total + phi.sum(0), total_y + y.sum()
+    return lower_product(phi, 1, g), cross + y @ phi, total + phi.sum(0), total_y + y.sum()
 
 
 @compiled()
