@@ -25,6 +25,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test => test::run(),
+        // The tests share the dev build with this program; a measurement needs the release build.
+        Command::Bench(_) if cfg!(debug_assertions) => in_release(),
         Command::Bench(bench) => bench::run(&bench),
     };
     match done {
@@ -34,4 +36,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The same command again, by the release build.
+fn in_release() -> Result<(), String> {
+    let mut run = vec!["run".to_owned(), "--release".into(), "--quiet".into(), "--package".into(), "xtask".into(), "--".into()];
+    run.extend(std::env::args().skip(1));
+    test::cargo(&run, None)
 }

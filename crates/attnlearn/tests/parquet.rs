@@ -37,7 +37,16 @@ fn bad_files_are_refused_by_row() {
     for (name, words) in [
         ("bad_null.parquet", "x, row 1: holds an empty list or a missing value"),
         ("bad_flat.parquet", "is not a list of lists of numbers"),
+        ("bad_ragged.parquet", "x, row 0: its lists are not all of 2 numbers"),
     ] {
         assert!(said(name).contains(words), "{name}: {}", said(name));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(golden("sets.parquet")).expect("a file");
+    for length in [4, 40, whole.len() / 2, whole.len() - 1] {
+        let path = folder.path().join("cut.parquet");
+        std::fs::write(&path, &whole[..length]).expect("written");
+        let said = open_sets(&path, Targets::Required).map(drop).expect_err("cut short").to_string();
+        assert!(said.contains("cannot be read as Parquet"), "{length}: {said}");
     }
 }

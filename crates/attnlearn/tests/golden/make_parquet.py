@@ -7,3 +7,4 @@ pq.write_table(pa.table({'x':pa.array(x,pa.list_(pa.list_(pa.float64()))),'y':[0
 pq.write_table(pa.table({'x':pa.array([[[1.0],[2.0],[3.0]],[[4.0],[5.0],[6.0]]],pa.list_(pa.list_(pa.float32()))),'y':pa.array([[1.0,2.0],[3.0,4.0]]),'mask':pa.array([[True,False],[True,True]])}),'sets_mask.parquet',compression='zstd')
 pq.write_table(pa.table({'x':pa.array([[[1.0],[2.0]],None],pa.list_(pa.list_(pa.float64()))),'y':[0.5,1.5]}),'bad_null.parquet')
 pq.write_table(pa.table({'x':[[1.0,2.0],[3.0,4.0]],'y':[0.5,1.5]}),'bad_flat.parquet')
+pq.write_table(pa.table({'x':pa.array([[[1.0,2.0],[3.0]]],pa.list_(pa.list_(pa.float64()))),'y':[0.5]}),'bad_ragged.parquet')
