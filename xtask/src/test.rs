@@ -16,6 +16,6 @@ pub fn cargo<S: AsRef<str>>(arguments: &[S], variable: Option<(&str, &str)>) -> 
     let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
     eprintln!("$ cargo {}", arguments.join(" "));
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    let status = command.args(arguments).envs(variable).status().map_err(|e| format!("cargo cannot be run: {e}"))?;
+    let status = command.args(&arguments).envs(variable).status().map_err(|e| format!("cargo cannot be run: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("cargo {} failed", arguments[0])) }
 }
