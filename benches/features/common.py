@@ -1,6 +1,6 @@
 """What the two references share: the command line, mapped files, the clock and the report.
 
-A reference is a module with a function for each job, `job(data, weights, ridge, clock) -> dict`, where `data` holds x, y, x_test, y_test.
+A reference is a module with a function for each job, `job(data, weights, ridge, clock) -> dict`, where `data` holds x, y, x_test, y_test (for `matmul` two matrices `a`).
 The dictionary may hold `prediction` (of y_test) and anything else that the report should show.
 """
 
@@ -18,9 +18,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-JOBS = ("fit", "path", "features", "kernel", "stream")
+JOBS = ("fit", "path", "features", "kernel", "stream", "matmul")
 GRID = np.logspace(-8, 2, 20)  # the ridge path, in units of the mean diagonal of K/n
 STREAM_BLOCK = 2048  # examples a block when the Gram matrix is accumulated
+MATMUL = 4096  # rows and columns of the matrices whose product is the yardstick
 
 
 class Clock:
@@ -80,14 +81,17 @@ def lift(x, dtype):
 def arguments(argv=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", choices=JOBS, required=True)
-    parser.add_argument("--data", required=True, help=".npz with x [n, N+1, d] (row 0 the query), y [n], x_test, y_test")
+    parser.add_argument("--data", help=".npz with x [n, N+1, d] (row 0 the query), y [n] and, without --test, x_test, y_test")
+    parser.add_argument("--test", help=".npz with the x and y to predict")
     parser.add_argument("--weights", help=".npy with W [M, d+1, d+1]; every job but `kernel` needs it")
     parser.add_argument("--ridge", type=float, default=1e-4, help="λ in (1/n) Σ (y − φᵀv − b)² + λ‖v‖²; `path` has its own grid")
     parser.add_argument("--dtype", choices=("f32", "f64"), default="f64")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--predictions", help="write the predictions of y_test to this .npy")
     args = parser.parse_args(argv)
-    if args.job != "kernel" and args.weights is None:
+    if args.job != "matmul" and args.data is None:
+        parser.error(f"--data: the job `{args.job}` needs examples")
+    if args.job not in ("kernel", "matmul") and args.weights is None:
         parser.error(f"--weights: the job `{args.job}` needs frozen weights")
     if args.ridge <= 0:
         parser.error("--ridge: must be positive")
@@ -99,10 +103,14 @@ def arguments(argv=None):
 def run(args, library, jobs, versions, threads, clock=None):
     """Runs a job `--repeat` times and prints one line of JSON; `seconds` are those of the repeat with the least total."""
     dtype = {"f32": np.float32, "f64": np.float64}[args.dtype]
-    data = mapped(args.data)
+    data = mapped(args.data) if args.data else {}
+    if args.test:
+        data |= {f"{name}_test": array for name, array in mapped(args.test).items()}
     if args.job != "stream":
         data = {name: np.array(array, dtype) for name, array in data.items()}
     weights = None if args.weights is None else np.load(args.weights).astype(dtype)
+    if args.job == "matmul":
+        data = {"a": np.random.default_rng(0).standard_normal((2, MATMUL, MATMUL), dtype)}
     clock = clock or Clock()
     repeats = []
     for _ in range(args.repeat):
@@ -110,13 +118,17 @@ def run(args, library, jobs, versions, threads, clock=None):
         result = jobs[args.job](data, weights, args.ridge, clock)
         clock.stages["total"] = sum(clock.stages.get(stage, 0) for stage in ("features", "gram", "solve"))
         repeats.append([dict(zip(clock.stages, map(float, seconds))) for seconds in zip(*clock.stages.values())])
-    n, rows, d = data["x"].shape
-    report = {"library": library, "job": args.job, "dtype": args.dtype, "n": n, "keys": rows - 1, "d": d}
+    report = {"library": library, "job": args.job, "dtype": args.dtype}
+    if "x" in data:
+        n, rows, d = data["x"].shape
+        report |= {"n": n, "keys": rows - 1, "d": d}
     if weights is not None:
         report |= {"heads": len(weights), "p": len(weights) * (d + 1)}
     if args.job in ("fit", "kernel", "stream"):
         report["ridge"] = args.ridge
     seconds, cpu = min(repeats, key=lambda repeat: repeat[0]["total"])
+    if args.job == "matmul":
+        report["multiply_adds"] = MATMUL**3
     report |= {"seconds": seconds, "cpu_seconds": cpu, "repeats": [repeat[0] for repeat in repeats]}
     report["compile_seconds"] = float(clock.paused[0])
     prediction = result.pop("prediction", None)

@@ -361,7 +361,20 @@ def stream(data, weights, ridge, clock):
     return {"prediction": prediction}
 
 
-TABLE = {"fit": fit, "path": path, "features": features_only, "kernel": kernel, "stream": stream}
+@compiled()
+def product(a, b):
+    return a @ b
+
+
+def matmul(data, weights, ridge, clock):
+    """One large product of matrices: the yardstick of all rates."""
+    a, b = jnp.asarray(data["a"])
+    with clock.stage("gram"):
+        wait(product(a, b))
+    return {}
+
+
+TABLE = {"fit": fit, "path": path, "features": features_only, "kernel": kernel, "stream": stream, "matmul": matmul}
 
 if __name__ == "__main__":
     versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": np.__version__, "scipy": scipy.__version__}

@@ -308,7 +308,15 @@ def stream(data, weights, ridge, clock):
     return {"prediction": prediction}
 
 
-TABLE = {"fit": fit, "path": path, "features": features_only, "kernel": kernel, "stream": stream}
+def matmul(data, weights, ridge, clock):
+    """One large product of matrices: the yardstick of all rates."""
+    a, b = data["a"]
+    with clock.stage("gram"):
+        a @ b
+    return {}
+
+
+TABLE = {"fit": fit, "path": path, "features": features_only, "kernel": kernel, "stream": stream, "matmul": matmul}
 
 if __name__ == "__main__":
     backends = sorted({f"{pool['internal_api']} {pool['version']}" for pool in BLAS.info()})

@@ -1,5 +1,6 @@
 //! Benchmarks: dated runs with their command, machine and raw rows, committed as evidence.
 
+mod features;
 mod rate;
 mod sculpt;
 
@@ -35,6 +36,11 @@ pub enum Bench {
     },
     /// Sampling, forward pass and certification against the machine's multiply-add rate.
     Rate,
+    /// Random-feature attention side by side with NumPy and JAX.
+    Features(features::FeatureArgs),
+    /// One job of that, for itself.
+    #[command(hide = true)]
+    FeatureJob(features::JobArgs),
 }
 
 /// Runs it.
@@ -47,5 +53,7 @@ pub fn run(bench: &Bench) -> Result<(), String> {
             sculpt::run(&problems, u64::from(*first_teacher), *teachers, *four_head_teachers, out)
         }
         Bench::Rate => rate::run(),
+        Bench::Features(args) => features::run(args),
+        Bench::FeatureJob(args) => features::run_job(args),
     }
 }
