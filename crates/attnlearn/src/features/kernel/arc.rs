@@ -8,6 +8,8 @@
 //! `z = (1−a)/2` where `a ≥ ½` (the half-angle formula of arcsin): either way `z ≤ ¼`, far from the branch point `z = 1`, and degree ten
 //! gives the last bit. Near `ρ = −1`, where κ vanishes like `(1+ρ)^{3/2}`, nothing cancels.
 
+use crate::linalg::lanes::LANES;
+
 /// `(√(1−z) + √z arcsin √z) / 2π` on `[0, ¼]`, interpolated at Chebyshev points.
 const INNER: [f64; 11] = [
     0.159_154_943_091_895_35,
@@ -38,15 +40,26 @@ const OUTER: [f64; 11] = [
     0.001_561_790_003_996_044,
 ];
 
-/// `κ(ρ)`, branch-free; correlations beyond ±1 by rounding count as ±1.
+/// `κ` of sixteen correlations; those beyond ±1 by rounding count as ±1. The root, the slowest part, is only taken where a lane needs it:
+/// on the sphere `ρ = ¼ (1 + ⟨x_0, x_0'⟩)(1 + ⟨x_i, x_j'⟩)`, and few pairs are beyond ½. A lane's bits do not depend on the others.
 #[inline(always)]
+pub fn kappas(rho: &[f64; LANES]) -> [f64; LANES] {
+    let mut kappa: [f64; LANES] = std::array::from_fn(|l| f64::mul_add(0.25, rho[l], polynomial(&INNER, rho[l] * rho[l])));
+    if rho.iter().fold(false, |far, rho| far | (rho.abs() > 0.5)) {
+        for l in 0..LANES {
+            let (a, half) = (rho[l].abs(), 0.5 - 0.5 * rho[l].abs());
+            let half = if half > 0.0 { half } else { 0.0 };
+            let outer = f64::mul_add(0.25, rho[l] + a, half * half.sqrt() * polynomial(&OUTER, half));
+            kappa[l] = if a > 0.5 { outer } else { kappa[l] };
+        }
+    }
+    kappa
+}
+
+/// `κ` of one correlation, for tests.
+#[cfg(test)]
 pub fn kappa(rho: f64) -> f64 {
-    let a = rho.abs();
-    let half = 0.5 - 0.5 * a;
-    let half = if half > 0.0 { half } else { 0.0 };
-    let (inner, outer) = (polynomial(&INNER, a * a), half * half.sqrt() * polynomial(&OUTER, half));
-    let (line, curve) = if a > 0.5 { (rho + a, outer) } else { (rho, inner) };
-    f64::mul_add(0.25, line, curve)
+    kappas(&[rho; LANES])[LANES - 1]
 }
 
 /// `Σ_k c_k z^k` by Horner's rule.
@@ -77,6 +90,15 @@ pub fn series(degree: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use std::f64::consts::PI;
+
+    #[test]
+    fn lanes_do_not_depend_on_one_another() {
+        let alone = kappa(0.3);
+        let mut mixed = [0.9; LANES];
+        mixed[5] = 0.3;
+        assert_eq!(kappas(&mixed)[5].to_bits(), alone.to_bits());
+        assert_eq!(kappas(&mixed)[6].to_bits(), kappa(0.9).to_bits());
+    }
 
     #[test]
     fn kappa_is_accurate_everywhere() {

@@ -8,7 +8,7 @@
 //!
 //! where the perceptron has one key only, `z = [vec(x_{0:N}); 1]`.
 
-use super::biased::Side;
+use super::biased::{Side, Sides, TERMS};
 use crate::features::SetBlock;
 use crate::linalg::lanes::LANES;
 
@@ -101,12 +101,17 @@ impl Packed {
             query: interleave(&self.queries[first * self.query_width..], self.query_width, self.query_width, count),
             units: interleave(&self.keys[first * all * width..], all * width, keys * width, count),
             weights: interleave(&self.weights[first * all..], all, keys, count),
-            sides: Default::default(),
+            sides: Sides::default(),
         };
         if !self.sides.is_empty() {
             let sides = &self.sides[first * all..(first + count) * all];
-            for (part, of) in panel.sides.iter_mut().zip([|s: &Side| s.a, |s: &Side| s.r, |s: &Side| s.phi]) {
-                *part = interleave(&sides.iter().map(of).collect::<Vec<_>>(), all, keys, count);
+            let a: Vec<f64> = sides.iter().map(|side| side.a).collect();
+            panel.sides.a = interleave(&a, all, keys, count);
+            panel.sides.c = vec![0.0; keys * TERMS * LANES];
+            for (key, c) in panel.sides.c.chunks_exact_mut(TERMS * LANES).enumerate() {
+                for (l, side) in sides.iter().skip(key).step_by(all).enumerate() {
+                    c.iter_mut().skip(l).step_by(LANES).zip(side.c).for_each(|(to, c)| *to = c);
+                }
             }
         }
         panel
@@ -123,8 +128,8 @@ pub struct Panel {
     pub units: Vec<f64>,
     /// `[keys][LANES]`.
     pub weights: Vec<f64>,
-    /// `a`, `R(a)` and `Φ(a)`, each `[keys][LANES]`; empty where pre-activations are centred.
-    pub sides: [Vec<f64>; 3],
+    /// Empty where pre-activations are centred.
+    pub sides: Sides,
 }
 
 /// `x̃/|x̃|` and `|x̃|`.

@@ -1,7 +1,7 @@
 //! Kernel matrices tile by tile: a few sets by a panel of sixteen, each tile a task of its own.
 
-use super::arc::kappa;
-use super::biased::{Biased, Scratch};
+use super::arc::kappas;
+use super::biased::{Biased, Scratch, Side};
 use super::pack::{Packed, Panel};
 use crate::linalg::Mat;
 use crate::linalg::lanes::{LANES, vectorised};
@@ -12,6 +12,9 @@ use rayon::prelude::*;
 
 /// Rows of a tile: enough to make the interleaving of its panel cheap.
 const ROWS: usize = 128;
+
+/// Keys of a set that are taken together.
+const KEYS: usize = 4;
 
 /// The expectation `E(ρ)` of a pair and the power of `r` before it.
 pub enum Expectation {
@@ -66,52 +69,83 @@ struct Tile<'a> {
 impl WithSimd for Tile<'_> {
     type Output = ();
 
-    /// Long flat loops over `[key][lane]` between the register tiles of the products: the loop vectoriser takes them whole.
+    /// The keys of a set are taken [`KEYS`] at a time, so that their products with the panel stay in the first-level cache.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { expectation, sets, row, panel, mut out } = self;
         let line = panel.keys * LANES;
-        let (mut query, mut r) = ([0.0; LANES], vec![0.0; sets.places * line]);
-        let (mut rho, mut mean, mut scratch) = (vec![0.0; line], vec![0.0; line], Scratch::default());
+        let (mut query, mut r) = ([0.0; LANES], vec![0.0; KEYS * line]);
+        let (mut rho, mut mean, mut scratch) = (Vec::new(), Vec::new(), Scratch::default());
+        if matches!(expectation, Expectation::Biased(_)) {
+            rho = vec![0.0; KEYS * line];
+            mean = vec![0.0; KEYS * line];
+        }
         for i in 0..out.nrows() {
             let (set, width) = (row + i, sets.width);
-            let (len, place) = (sets.lengths[set], set * sets.places);
             let x_0 = &sets.queries[set * sets.query_width..(set + 1) * sets.query_width];
             row_dots(simd, x_0, 1, sets.query_width, 1, &panel.query, &mut query);
-            row_dots(simd, &sets.keys[place * width..], len, width, panel.keys, &panel.units, &mut r[..len * line]);
             let mut total = [0.0; LANES];
-            for (key, r) in r[..len * line].chunks_exact(line.max(1)).enumerate() {
-                for (rho, r) in rho.as_chunks_mut::<LANES>().0.iter_mut().zip(r.as_chunks::<LANES>().0) {
-                    for l in 0..LANES {
-                        rho[l] = query[l] * r[l];
-                    }
-                }
+            for key in (0..sets.lengths[set]).step_by(KEYS) {
+                let (count, place) = (KEYS.min(sets.lengths[set] - key), set * sets.places + key);
+                let r = &mut r[..count * line];
+                row_dots(simd, &sets.keys[place * width..], count, width, panel.keys, &panel.units, r);
+                let weights = &sets.weights[place..place + count];
                 match expectation {
-                    Expectation::Centred | Expectation::Perceptron => {
-                        for (mean, rho) in mean.iter_mut().zip(&rho) {
-                            *mean = kappa(*rho);
-                        }
-                    }
+                    Expectation::Centred => centred(weights, &query, panel, r, |r, k| r * k, &mut total),
+                    Expectation::Perceptron => centred(weights, &query, panel, r, |_, k| k, &mut total),
                     Expectation::Biased(biased) => {
-                        let [a, r, phi] = &panel.sides;
-                        biased.fill(sets.sides[place + key], [a, r, phi], &rho, &mut scratch, &mut mean);
-                    }
-                }
-                if !matches!(expectation, Expectation::Perceptron) {
-                    for (mean, r) in mean.iter_mut().zip(r) {
-                        *mean *= r;
-                    }
-                }
-                let weight = sets.weights[place + key];
-                for (mean, w) in mean.as_chunks::<LANES>().0.iter().zip(panel.weights.as_chunks::<LANES>().0) {
-                    for l in 0..LANES {
-                        total[l] = f64::mul_add(weight * w[l], mean[l], total[l]);
+                        let (rho, mean) = (&mut rho[..count * line], &mut mean[..count * line]);
+                        for (rho, r) in rho.as_chunks_mut::<LANES>().0.iter_mut().zip(r.as_chunks::<LANES>().0) {
+                            (0..LANES).for_each(|l| rho[l] = query[l] * r[l]);
+                        }
+                        let sides = &sets.sides[place..place + count];
+                        if let Ok(sides) = <&[Side; KEYS]>::try_from(sides) {
+                            biased.fill(simd, sides, &panel.sides, rho, &mut scratch, mean);
+                        } else {
+                            for ((side, rho), mean) in sides.iter().zip(rho.chunks(line)).zip(mean.chunks_mut(line)) {
+                                biased.fill(simd, &[*side], &panel.sides, rho, &mut scratch, mean);
+                            }
+                        }
+                        for ((weight, r), mean) in weights.iter().zip(r.chunks(line)).zip(mean.chunks(line)) {
+                            add(*weight, panel, |e, l| r[e + l] * mean[e + l], &mut total);
+                        }
                     }
                 }
             }
             for l in 0..out.ncols() {
                 out[(i, l)] = total[l];
             }
+        }
+    }
+}
+
+/// `total += Σ_ij w_i w_j' term(r_ij, κ(r_0 r_ij))`, lane by lane.
+#[inline(always)]
+fn centred(
+    weights: &[f64],
+    query: &[f64; LANES],
+    panel: &Panel,
+    r: &[f64],
+    term: impl Fn(f64, f64) -> f64,
+    total: &mut [f64; LANES],
+) {
+    for (weight, r) in weights.iter().zip(r.chunks_exact((panel.keys * LANES).max(1))) {
+        for (r, w) in r.as_chunks::<LANES>().0.iter().zip(panel.weights.as_chunks::<LANES>().0) {
+            let rho = std::array::from_fn(|l| query[l] * r[l]);
+            let kappa = kappas(&rho);
+            for l in 0..LANES {
+                total[l] = f64::mul_add(weight * w[l], term(r[l], kappa[l]), total[l]);
+            }
+        }
+    }
+}
+
+/// `total += weight Σ_j w_j' term(j)`, lane by lane.
+#[inline(always)]
+fn add(weight: f64, panel: &Panel, term: impl Fn(usize, usize) -> f64, total: &mut [f64; LANES]) {
+    for (j, w) in panel.weights.as_chunks::<LANES>().0.iter().enumerate() {
+        for l in 0..LANES {
+            total[l] = f64::mul_add(weight * w[l], term(j * LANES, l), total[l]);
         }
     }
 }
