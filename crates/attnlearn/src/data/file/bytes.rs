@@ -2,9 +2,11 @@
 
 use crate::{Error, Result};
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 /// Bytes to be parsed. The parsers see a slice and do not know where it comes from.
@@ -36,6 +38,18 @@ impl Bytes {
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) };
         Ok(Self::Mapped(map.map_err(|e| Error::io(path, e))?))
+    }
+
+    /// Says that these bytes have been read: their pages no longer count as memory of this process, so that a pass over a file of
+    /// any size needs little of it. Who reads them again gets them again, most likely from the system's cache.
+    pub fn forget(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Self::Mapped(map) = self {
+            // Unsafe where a map has been written to, since its changes would be lost; this one is only ever read. Advice that is
+            // refused changes nothing.
+            #[allow(unsafe_code)]
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+        }
     }
 }
 

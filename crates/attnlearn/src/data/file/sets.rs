@@ -202,7 +202,8 @@ impl SetSource for SetFile {
         let n = self.x.shape[0];
         let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(SetBlock::CAPACITY).min(n);
         let (mut tokens, mut y, mut weight) = (vec![0.0; (keys + 1) * d], vec![0.0; targets], [1.0]);
-        for example in start..n.min(start.saturating_add(SetBlock::CAPACITY)) {
+        let end = n.min(start.saturating_add(SetBlock::CAPACITY));
+        for example in start..end {
             self.x.decode_part(&self.bytes, example, &mut tokens, 1)?;
             let length = self.gather(example, &mut tokens)?;
             self.y.as_ref().map_or(Ok(()), |column| column.decode(&self.bytes, example, &mut y))?;
@@ -215,6 +216,7 @@ impl SetSource for SetFile {
             }
             block.push(&tokens[..(1 + length) * d], &y, weight[0]);
         }
+        self.bytes.forget(self.x.place_of(start..end));
         Ok(())
     }
 }

@@ -246,6 +246,12 @@ impl<const R: usize> View<R> {
         Ok(numbers)
     }
 
+    /// Where some parts along the first dimension lie.
+    pub fn place_of(&self, parts: Range<usize>) -> Range<usize> {
+        let (start, per) = (self.data.range.start, self.data.range.len() / self.shape[0].max(1));
+        start + parts.start * per..start + parts.end * per
+    }
+
     /// Reads part `index` along the first dimension to every `stride`-th place of `out`.
     pub fn decode_part<T: Real>(&self, bytes: &[u8], index: usize, out: &mut [T], stride: usize) -> Result<()> {
         let bytes = &bytes[self.data.range.clone()];
