@@ -249,15 +249,12 @@ impl Plan {
         let (n, start) = (self.data.len(), Instant::now());
         let found = {
             let watch = FitWatch::new(session.spinner());
-            self.fit(&watch).inspect_err(|error| {
-                if let (Error::Interrupted, Some(checkpoint)) = (error, &self.checkpoint) {
-                    console.say(format!(
-                        "the sums so far are in {}: the same command goes on from there",
-                        checkpoint.path().display()
-                    ));
-                }
-            })?
+            self.fit(&watch)
         };
+        if let (Err(Error::Interrupted), Some(kept)) = (&found, self.checkpoint.as_ref().filter(|kept| kept.path().exists())) {
+            console.say(format!("the sums so far are in {}: the same command goes on from there", kept.path().display()));
+        }
+        let found = found?;
         let (seconds, model) = (start.elapsed().as_secs_f64(), &found.model);
         let (map, kernel, features) = match &self.what {
             What::Frozen(map, _) => (Some(map), None, Some(map.features())),

@@ -145,7 +145,7 @@ fn a_fit_continues_from_its_checkpoint() {
     struct After(AtomicUsize);
     impl Watch for After {
         fn interrupted(&self) -> bool {
-            self.0.fetch_add(1, Ordering::Relaxed) >= 8
+            self.0.fetch_add(1, Ordering::Relaxed) >= 9
         }
     }
     let bench = Workbench::new();

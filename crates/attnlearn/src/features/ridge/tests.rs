@@ -215,7 +215,8 @@ fn bits_do_not_depend_on_threads() {
         (600, Solver::Cg, Ridge::Auto, false),
     ] {
         let sets = examples(n, 1, true);
-        let given = Options { solver, ridge, keep, path: 3, ..Options::default() };
+        // Few iterations: bits have to agree whether they have converged or not.
+        let given = Options { solver, ridge, keep, path: 3, iterations: 12, ..Options::default() };
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let fit = pool.install(|| fit::<f32>(&map, &sets, &given, &Unwatched).unwrap());
@@ -344,8 +345,8 @@ impl Watch for After {
 #[test]
 fn an_interruption_ends_the_fit() {
     use Stage::{Band, Factor, Gram, Iterate, Path, Sketch, Values, Walk};
-    let map = Waves { p: 600, decay: 0.97 };
-    let sets = examples(620, 1, false);
+    let map = Waves { p: 560, decay: 0.97 };
+    let sets = examples(570, 1, false);
     for (solver, ridge, stages) in [
         (Solver::Gram, Ridge::Given(1e-3), vec![Gram, Factor]),
         (Solver::Gram, Ridge::Auto, vec![Gram, Band, Path]),
@@ -361,8 +362,8 @@ fn an_interruption_ends_the_fit() {
         let polls = whole.polls.load(Ordering::Relaxed);
         let polled = whole.polled.lock().unwrap().clone();
         assert!(stages.iter().all(|stage| polled.contains(stage)), "{solver:?} {ridge:?}: {polled:?}");
-        // All of the first, then some: a fit stopped late costs as much as a whole one.
-        for limit in (0..polls).step_by((polls / 12).max(1)).chain([polls - 1]) {
+        // Some of them: a fit stopped late costs as much as a whole one.
+        for limit in (0..polls).step_by((polls / 6).max(1)).chain([polls - 1]) {
             assert!(matches!(run(&After::new(limit)), Err(Error::Interrupted)), "{solver:?} {ridge:?} {limit} of {polls}");
         }
     }
