@@ -8,14 +8,14 @@ use crate::progress::FitWatch;
 use crate::session::Session;
 use crate::values::{self, Float};
 use attnlearn::data::{SetFile, Targets, open_sets};
-use attnlearn::features::ridge::{self, Options, PathPoint, Ridge, Solver, Stage};
+use attnlearn::features::ridge::{self, Checkpoint, Criterion, Options, PathPoint, Ridge, Solver, Stage};
 use attnlearn::features::{FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, SetShape, SetSource};
 use attnlearn::linalg::row_major;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Fit frozen random heads with trained values to sets, by ridge regression.
@@ -23,12 +23,18 @@ use std::time::Instant;
 /// The file (safetensors, npz or Parquet) has x [n, N+1, d], row 0 the query and the others keys, and y [n] or [n, t]; sets of different
 /// sizes have a `length` [n] or a `mask` [n, N] as well, weighted ones a `weight` [n]. The model file holds the values and the few
 /// numbers from which the heads are drawn again.
+///
+/// `--ridge auto` tries ridges on a path. The direct solvers (gram, dual) take the one of least exact leave-one-out error. Conjugate
+/// gradients cannot compute that: they take the one of least generalised cross-validation (GCV), estimated to about a per cent from
+/// random probes. `--solver auto` uses them to choose a ridge only if neither direct solver fits in `--memory`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
   attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
   attnlearn fit sets.npz --model brfa --heads 1000 --ridge 1e-4 --solver cg -o model.safetensors
+  attnlearn fit large.npz --heads 1000 --checkpoint sums.ckpt -o model.safetensors
+      after Ctrl-C or a crash, the same command goes on from sums.ckpt
   attnlearn fit sets.npz --model kernel-rfa -o model.safetensors --json fit.json")]
 pub struct Args {
     /// Sets with targets (.safetensors, .npz or .parquet).
@@ -39,7 +45,7 @@ pub struct Args {
     /// Frozen heads.
     #[arg(long, value_name = "M", default_value_t = 256)]
     heads: usize,
-    /// λ, `auto` (of least leave-one-out error) or `ridgeless` (the limit λ → 0).
+    /// λ, `auto` (of least leave-one-out error; with conjugate gradients, of least GCV) or `ridgeless` (the limit λ → 0).
     #[arg(long, value_name = "λ|auto|ridgeless", default_value = "auto", value_parser = values::ridge, allow_hyphen_values = true)]
     ridge: Ridge,
     /// Where to write the model (.safetensors).
@@ -75,6 +81,10 @@ pub struct Args {
     /// Relative residual at which conjugate gradients stop.
     #[arg(long, default_value_t = 1e-6, value_parser = values::share)]
     tolerance: f64,
+    /// Keep the sums of `--solver gram` in this file, about every minute and on Ctrl-C; the same command continues from it, bit for
+    /// bit, and removes it in the end.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
     /// Store the frozen weights in the model file too.
     #[arg(long)]
     store_weights: bool,
@@ -122,6 +132,7 @@ pub struct Plan {
     output: PathBuf,
     what: What,
     options: Options,
+    checkpoint: Option<Checkpoint>,
     store_weights: bool,
 }
 
@@ -142,6 +153,8 @@ struct FitReport<'a> {
     features: Option<usize>,
     solver: Solver,
     lambda: f64,
+    /// What chose the ridge, if it was chosen.
+    chosen_by: Option<Criterion>,
     path: &'a [PathPoint],
     iterations: usize,
     residual: f64,
@@ -154,12 +167,14 @@ impl Args {
     /// Opens the file and checks the rest.
     pub fn check(self, session: &Session) -> Result<Plan> {
         let data = open_sets(&self.data, Targets::Required)?;
-        output::distinct(&[Some(&self.output), session.json_file()])?;
+        output::distinct(&[Some(&self.output), session.json_file(), self.checkpoint.as_deref()])?;
         output::writable_layer(&self.output)?;
         let shape = data.shape();
         let what = self.what(shape)?;
+        let checkpoint = self.checkpoint.as_deref().map(|path| self.checkpoint(path, &what)).transpose()?;
         let options = Options {
             solver: match self.solver {
+                Method::Auto if checkpoint.is_some() => Solver::Gram,
                 Method::Auto => Solver::Auto,
                 Method::Gram => Solver::Gram,
                 Method::Dual => Solver::Dual,
@@ -171,7 +186,19 @@ impl Args {
             tolerance: self.tolerance,
             ..Default::default()
         };
-        Ok(Plan { data, output: self.output, what, options, store_weights: self.store_weights })
+        Ok(Plan { data, output: self.output, what, options, checkpoint, store_weights: self.store_weights })
+    }
+
+    /// The checkpoint at `path`, which has to be writable and distinct from the data.
+    fn checkpoint(&self, path: &Path, what: &What) -> Result<Checkpoint> {
+        let (What::Frozen(map, precision), Method::Auto | Method::Gram) = (what, self.solver) else {
+            return Err(Error::input("--checkpoint", "it is for --solver gram", "leave it out, or use that solver"));
+        };
+        if output::same_place(path, &self.data) {
+            return Err(Error::input("--checkpoint", format!("{} is the data", path.display()), "give another name"));
+        }
+        output::writable(path)?;
+        Checkpoint::new(path, map, *precision)
     }
 
     fn what(&self, shape: SetShape) -> Result<What> {
@@ -222,8 +249,12 @@ impl Plan {
         let (n, start) = (self.data.len(), Instant::now());
         let found = {
             let watch = FitWatch::new(session.spinner());
-            self.fit(&watch)?
+            self.fit(&watch)
         };
+        if let (Err(Error::Interrupted), Some(kept)) = (&found, self.checkpoint.as_ref().filter(|kept| kept.path().exists())) {
+            console.say(format!("the sums so far are in {}: the same command goes on from there", kept.path().display()));
+        }
+        let found = found?;
         let (seconds, model) = (start.elapsed().as_secs_f64(), &found.model);
         let (map, kernel, features) = match &self.what {
             What::Frozen(map, _) => (Some(map), None, Some(map.features())),
@@ -250,12 +281,20 @@ impl Plan {
                 ]
             });
             console.table(["ridge", "leave-one-out", "GCV", "training", "freedom", ""], &rows.collect::<Vec<_>>());
+            if Criterion::of(&found.path) == Some(Criterion::Gcv) {
+                console
+                    .say("ridge of least GCV, an estimate from random probes: conjugate gradients have no leave-one-out errors");
+            }
         }
         if found.residual > self.options.tolerance {
-            console
-                .say(console.bad("conjugate gradients ran out of iterations: give a larger ridge, or use --solver dual or gram"));
+            console.say(
+                console.bad("conjugate gradients stopped above the tolerance: give a larger ridge, or use --solver dual or gram"),
+            );
         }
         model.save(&self.output, &notes(), self.store_weights)?;
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.remove()?;
+        }
         console.say(format!("wrote {}", self.output.display()));
         let report = FitReport {
             map,
@@ -266,6 +305,7 @@ impl Plan {
             features,
             solver: found.solver,
             lambda: model.ridge,
+            chosen_by: Criterion::of(&found.path),
             path: &found.path,
             iterations: found.iterations,
             residual: found.residual,
@@ -278,12 +318,12 @@ impl Plan {
     }
 
     fn fit(&self, watch: &FitWatch) -> Result<Found> {
-        let (data, shape) = (self.data.as_ref(), self.data.shape());
+        let (data, shape, kept) = (self.data.as_ref(), self.data.shape(), self.checkpoint.as_ref());
         match &self.what {
             What::Frozen(map, precision) => {
                 let fit = match precision {
-                    Precision::F32 => ridge::fit::<f32>(map.build()?.as_ref(), data, &self.options, watch)?,
-                    Precision::F64 => ridge::fit::<f64>(map.build()?.as_ref(), data, &self.options, watch)?,
+                    Precision::F32 => ridge::fit_with_checkpoint::<f32>(map.build()?.as_ref(), data, &self.options, kept, watch)?,
+                    Precision::F64 => ridge::fit_with_checkpoint::<f64>(map.build()?.as_ref(), data, &self.options, kept, watch)?,
                 };
                 let predictor = Predictor::Frozen { map: map.clone(), v: row_major(fit.v.as_ref()), precision: *precision };
                 let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };

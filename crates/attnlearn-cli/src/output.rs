@@ -30,7 +30,7 @@ pub fn distinct(outputs: &[Option<&Path>]) -> Result<()> {
 }
 
 /// Whether two names mean one file, which may not be there yet.
-fn same_place(a: &Path, b: &Path) -> bool {
+pub fn same_place(a: &Path, b: &Path) -> bool {
     let resolved = |path: &Path| {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).canonicalize().ok()?;
         Some(folder.join(path.file_name()?))

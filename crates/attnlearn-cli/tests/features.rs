@@ -82,7 +82,7 @@ fn bad_input_is_refused() {
     bench.refused(&fit("--heads 0"), &["at least 1"]);
     bench.refused(&fit("--model rfa --mean-scale 1"), &["mean", "brfa"]);
     bench.refused(&fit("--width 10"), &["width", "rfmlp"]);
-    bench.refused(&fit("--solver cg"), &["conjugate gradients need a given ridge"]);
+    bench.refused(&fit("--solver cg --ridge ridgeless --precision f64"), &["conjugate gradients", "ridgeless"]);
     bench.refused(&fit("--ridge ridgeless"), &["single precision"]);
     bench.refused(&fit("--heads 1000 --solver gram --memory 0.001"), &["memory", "MiB", "use dual"]);
     bench.refused(&fit("--model kernel-rfa --memory 0.00001"), &["memory", "finitely many heads"]);
@@ -112,4 +112,71 @@ fn sets_of_different_lengths() {
         bench.good("score m.safetensors a.safetensors --quiet --json s.json");
         assert!(json(&bench, "s.json")["targets"][0]["r2"].as_f64().expect("a number") > 0.5, "{model}");
     }
+}
+
+/// Conjugate gradients choose by GCV and say so; leave-one-out errors are absent, not zero.
+#[test]
+fn conjugate_gradients_choose_a_ridge() {
+    let bench = Workbench::new();
+    data(&bench, "average:p=2", 400);
+    bench.good("fit train.npz --heads 30 --solver gram -o m.safetensors --json exact.json --quiet");
+    let said = bench.good("fit train.npz --heads 30 --solver cg -o m.safetensors --json fit.json").out;
+    assert!(said.contains("ridge of least GCV") && said.contains('–'), "{said}");
+    let (fit, exact) = (json(&bench, "fit.json"), json(&bench, "exact.json"));
+    assert_eq!((fit["chosen_by"].as_str(), exact["chosen_by"].as_str()), (Some("gcv"), Some("leave_one_out")));
+    assert!(fit["path"].as_array().is_some_and(|path| path.iter().all(|point| point["loo"].is_null())));
+    // The exact GCV of its ridge is the least there is, to what the probes can tell.
+    let gcv = |point: &Value| point["gcv"].as_f64().expect("a number");
+    let path = exact["path"].as_array().expect("a path");
+    let least = path.iter().map(gcv).fold(f64::INFINITY, f64::min);
+    let near = |point: &&Value| (point["lambda"].as_f64().unwrap_or(0.0) / fit["lambda"].as_f64().expect("λ") - 1.0).abs() < 1e-3;
+    let chosen = path.iter().find(near).expect("the same grid");
+    assert!(gcv(chosen) < 1.1 * least, "{chosen} {least}");
+    bench.good("score m.safetensors test.npz --quiet --json score.json");
+    assert!(json(&bench, "score.json")["targets"][0]["nmse"].as_f64().expect("a number") < 0.2);
+}
+
+/// A fit interrupted in the library and continued by the program has the bits of one that never stopped.
+#[test]
+fn a_fit_continues_from_its_checkpoint() {
+    use attnlearn::features::ridge::{Checkpoint, Options, Watch, fit_with_checkpoint};
+    use attnlearn::features::{MapSpec, Model, Precision, SetSource};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    struct After(AtomicUsize);
+    impl Watch for After {
+        fn interrupted(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed) >= 9
+        }
+    }
+    let bench = Workbench::new();
+    data(&bench, "average:p=2", 1600);
+    let fit = "fit train.npz --heads 12 --ridge 1e-3 --quiet";
+    bench.good(&format!("{fit} --solver gram -o whole.safetensors"));
+    let interrupted = || {
+        let sets = attnlearn::data::open_sets(&bench.path("train.npz"), attnlearn::data::Targets::Required).expect("sets");
+        let shape = sets.shape();
+        let map = MapSpec::new(Model::Rfa, shape.d, shape.keys, 12, 0);
+        let kept = Checkpoint::new(&bench.path("sums"), &map, Precision::F32).expect("a checkpoint");
+        let built = map.build::<f32>().expect("a map");
+        // Four blocks of targets, four to know the file by, and one panel of two.
+        fit_with_checkpoint(built.as_ref(), sets.as_ref(), &Options::default(), Some(&kept), &After(AtomicUsize::new(0)))
+    };
+    assert!(matches!(interrupted(), Err(attnlearn::Error::Interrupted)));
+    let sums = bench.read("sums");
+    let parts = [("train.npz --heads 12 --seed 1", "another feature map"), ("test.npz --heads 12", "other examples")];
+    for (other, what) in parts {
+        bench.refused(&format!("fit {other} --checkpoint sums -o m.safetensors"), &["sums", what, "remove it"]);
+    }
+    bench.refused("fit train.npz --heads 12 --precision f64 --checkpoint sums -o m.safetensors", &["sums", "precision"]);
+    bench.write("sums", &sums[..sums.len() - 3]);
+    bench.refused("fit train.npz --heads 12 --checkpoint sums -o m.safetensors", &["sums", "damaged"]);
+    bench.write("sums", &sums);
+    bench.good(&format!("{fit} --checkpoint sums -o continued.safetensors --json fit.json"));
+    assert_eq!(json(&bench, "fit.json")["solver"], "Gram");
+    assert_eq!(bench.read("continued.safetensors"), bench.read("whole.safetensors"));
+    assert!(!bench.files().contains(&"sums".to_owned()), "the checkpoint is removed in the end");
+    for other in ["--solver dual", "--solver cg", "--model kernel-rfa"] {
+        bench.refused(&format!("{fit} {other} --checkpoint sums -o m.safetensors"), &["--checkpoint", "--solver gram"]);
+    }
+    bench.refused(&format!("{fit} --checkpoint train.npz -o m.safetensors"), &["train.npz"]);
 }

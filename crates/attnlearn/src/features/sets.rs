@@ -1,6 +1,6 @@
 //! Sets with targets: a query, its keys, and the numbers to be predicted from them.
 
-use crate::Result;
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of every set of a source.
@@ -125,9 +125,17 @@ impl Sets {
 
     /// Reads a source whole.
     pub fn read(source: &dyn SetSource) -> Result<Self> {
+        Self::read_until(source, &|| false)
+    }
+
+    /// The same, unless `stop` says otherwise, which is asked before every block.
+    pub fn read_until(source: &dyn SetSource, stop: &dyn Fn() -> bool) -> Result<Self> {
         let mut all = SetBlock::new(source.shape());
         let mut block = SetBlock::new(source.shape());
         for index in 0..source.blocks() {
+            if stop() {
+                return Err(Error::Interrupted);
+            }
             source.fill(index, &mut block)?;
             all.x.extend_from_slice(&block.x);
             all.lengths.extend_from_slice(&block.lengths);

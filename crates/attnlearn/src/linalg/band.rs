@@ -16,7 +16,7 @@
 //!
 //! Small matrices are taken to diagonal form instead, `b = 0`: the eigenvalues.
 
-use super::cholesky::{NotPositive, small_cholesky, small_inverse};
+use super::cholesky::{Halt, NotPositive, small_cholesky, small_inverse};
 use super::lanes::{Real, vectorised};
 use super::symmetric::{Field, multiply, product, symmetric_product, update_lower};
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
@@ -43,9 +43,13 @@ pub struct BandForm<T> {
 }
 
 impl<T: Field> BandForm<T> {
-    /// The form of `a`, of which the lower triangle is read; in place. `None` if it has entries that are not finite.
-    pub fn new(a: Mat<T>) -> Option<Self> {
-        if a.nrows() <= SMALL { Self::eigen(a.as_ref()) } else { Some(Self::reduce(a, HALF)) }
+    /// The form of `a`, of which the lower triangle is read; in place. Unfit if it has entries that are not finite. `stop` is asked
+    /// at every panel.
+    pub fn new(a: Mat<T>, stop: &dyn Fn() -> bool) -> Result<Self, Halt> {
+        if stop() {
+            return Err(Halt::Stopped);
+        }
+        if a.nrows() <= SMALL { Self::eigen(a.as_ref()).ok_or(Halt::Unfit) } else { Self::reduce(a, HALF, stop) }
     }
 
     /// The diagonal form, `b = 0`.
@@ -56,10 +60,13 @@ impl<T: Field> BandForm<T> {
     }
 
     /// The band form with `b = half`.
-    pub fn reduce(mut a: Mat<T>, half: usize) -> Self {
+    pub fn reduce(mut a: Mat<T>, half: usize, stop: &dyn Fn() -> bool) -> Result<Self, Halt> {
         let n = a.nrows();
         let mut kernels = Vec::new();
         for k in (0..n.saturating_sub(half + 1)).step_by(half) {
+            if stop() {
+                return Err(Halt::Stopped);
+            }
             let m = n - k - half;
             let (v, s) = reflect(a.as_mut().submatrix_mut(k + half, k, m, half));
             let mut rest = a.as_mut().submatrix_mut(k + half, k + half, m, m);
@@ -80,8 +87,8 @@ impl<T: Field> BandForm<T> {
             kernels.push((k, s));
         }
         let band = Mat::from_fn(half + 1, n, |d, j| if j + d < n { a[(j + d, j)] } else { T::ZERO });
-        form_q(&mut a, half, &kernels);
-        Self { q: a, band }
+        form_q(&mut a, half, &kernels, stop)?;
+        Ok(Self { q: a, band })
     }
 
     /// Size of the matrix.
@@ -149,10 +156,13 @@ impl<T: Field> BandForm<T> {
 }
 
 /// `Q = Q_0 Q_1 …`, from the last reflection to the first, where the reflections stood.
-fn form_q<T: Field>(a: &mut Mat<T>, half: usize, kernels: &[(usize, Mat<T>)]) {
+fn form_q<T: Field>(a: &mut Mat<T>, half: usize, kernels: &[(usize, Mat<T>)], stop: &dyn Fn() -> bool) -> Result<(), Halt> {
     let n = a.nrows();
     let mut done = n;
     for (k, s) in kernels.iter().rev() {
+        if stop() {
+            return Err(Halt::Stopped);
+        }
         let (start, r) = (k + half, s.nrows());
         let m = n - start;
         let v = Mat::from_fn(m, r, |i, j| match i.cmp(&j) {
@@ -170,6 +180,7 @@ fn form_q<T: Field>(a: &mut Mat<T>, half: usize, kernels: &[(usize, Mat<T>)]) {
         done = start;
     }
     identity_frame(a.as_mut(), done);
+    Ok(())
 }
 
 /// Makes the first `width` rows and columns those of the identity.
@@ -431,7 +442,7 @@ mod tests {
         // Low ranks make the panels deficient: reflections are then skipped.
         for (n, rank, half) in [(5, 3, 2), (100, 120, 16), (101, 20, 7), (300, 290, 64), (70, 2, 64), (130, 200, 64)] {
             let a = example(n, rank);
-            let form = BandForm::reduce(a.clone(), half);
+            let form = BandForm::reduce(a.clone(), half, &|| false).unwrap();
             let b = Mat::from_fn(n, n, |i, j| {
                 let (i, j) = (i.max(j), i.min(j));
                 if i - j <= half { form.band[(i - j, j)] } else { 0.0 }
@@ -447,7 +458,7 @@ mod tests {
     fn band_and_eigenvalues_agree() {
         let n = 260;
         let a = example(n, 300);
-        let (band, eigen) = (BandForm::reduce(a.clone(), 48), BandForm::eigen(a.as_ref()).unwrap());
+        let (band, eigen) = (BandForm::reduce(a.clone(), 48, &|| false).unwrap(), BandForm::eigen(a.as_ref()).unwrap());
         let y = Mat::from_fn(n, 2, |i, j| ((i * (3 + j)) % 17) as f64 - 8.0);
         for shift in [1e-3, 1.0, 100.0] {
             let answers: Vec<(Mat<f64>, Vec<f64>)> = [&band, &eigen]
@@ -471,5 +482,18 @@ mod tests {
             }
         }
         assert!(band.factor(-1e3).is_err() && eigen.factor(-1e3).is_err());
+    }
+    /// Asked at every panel on the way to the band and to `Q`, it stops at any of them.
+    #[test]
+    fn it_stops_when_told() {
+        let (a, asked) = (example(100, 120), std::cell::Cell::new(0));
+        let run = |limit: usize| {
+            asked.set(0);
+            BandForm::reduce(a.clone(), 16, &|| asked.replace(asked.get() + 1) >= limit).map(|_| ())
+        };
+        assert_eq!(run(usize::MAX), Ok(()));
+        let polls = asked.get();
+        assert_eq!(polls, 2 * 6);
+        assert!((0..polls).all(|limit| run(limit) == Err(Halt::Stopped)));
     }
 }

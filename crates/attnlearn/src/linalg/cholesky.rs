@@ -15,11 +15,30 @@ use rayon::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPositive;
 
+/// Why a factorisation ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The matrix is not positive definite, to working precision, or not finite.
+    Unfit,
+    /// It was told to stop.
+    Stopped,
+}
+
+impl From<NotPositive> for Halt {
+    fn from(NotPositive: NotPositive) -> Self {
+        Self::Unfit
+    }
+}
+
 /// Replaces the lower triangle of `a` by its Cholesky factor; what stands above the diagonal is not read and may be overwritten.
-pub fn cholesky<T: Field>(mut a: MatMut<'_, T>) -> Result<(), NotPositive> {
+/// `stop` is asked before every block column.
+pub fn cholesky<T: Field>(mut a: MatMut<'_, T>, stop: &dyn Fn() -> bool) -> Result<(), Halt> {
     let n = a.nrows();
     let step = tile(n);
     for k in (0..n).step_by(step) {
+        if stop() {
+            return Err(Halt::Stopped);
+        }
         let width = step.min(n - k);
         let trailing = a.rb_mut().submatrix_mut(k, k, n - k, n - k);
         let (mut left, right) = trailing.split_at_col_mut(width);
@@ -107,7 +126,7 @@ mod tests {
             let mut a = Mat::<f64>::identity(n, n);
             add_outer(a.as_mut(), phi.as_ref());
             let mut l = a.clone();
-            cholesky(l.as_mut()).unwrap();
+            cholesky(l.as_mut(), &|| false).unwrap();
             mirror(a.as_mut());
             let b = Mat::from_fn(n, 5, |i, j| (i + j) as f64);
             let mut x = b.clone();
@@ -120,8 +139,20 @@ mod tests {
     fn an_indefinite_matrix_is_refused() {
         let mut a = Mat::<f64>::identity(300, 300);
         a[(250, 250)] = -1.0;
-        assert_eq!(cholesky(a.as_mut()), Err(NotPositive));
+        assert_eq!(cholesky(a.as_mut(), &|| false), Err(Halt::Unfit));
         a[(250, 250)] = f64::NAN;
-        assert_eq!(cholesky(a.as_mut()), Err(NotPositive));
+        assert_eq!(cholesky(a.as_mut(), &|| false), Err(Halt::Unfit));
+    }
+    /// Asked before each of the block columns, it stops at any of them.
+    #[test]
+    fn it_stops_when_told() {
+        let asked = std::cell::Cell::new(0);
+        for limit in 0..4 {
+            asked.set(0);
+            let stop = || asked.replace(asked.get() + 1) >= limit;
+            assert_eq!(cholesky(Mat::<f64>::identity(256, 256).as_mut(), &stop), Err(Halt::Stopped));
+            assert_eq!(asked.get(), limit + 1);
+        }
+        assert_eq!(cholesky(Mat::<f64>::identity(256, 256).as_mut(), &|| asked.replace(asked.get() + 1) >= 8), Ok(()));
     }
 }

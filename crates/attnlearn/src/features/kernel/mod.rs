@@ -51,8 +51,13 @@ pub enum KernelSpec {
 impl KernelSpec {
     /// `K(a_i, a_j)`: symmetric, each pair computed once.
     pub fn matrix(&self, a: &SetBlock) -> Result<Mat<f64>> {
+        self.matrix_until(a, &|| false)
+    }
+
+    /// The same, unless `stop` says otherwise, which is asked before every tile, on any thread.
+    pub fn matrix_until(&self, a: &SetBlock, stop: &(dyn Fn() -> bool + Sync)) -> Result<Mat<f64>> {
         let (expectation, packed) = (self.expectation(), self.pack(a)?);
-        Ok(tiles::matrix(&expectation, &packed, &packed, true))
+        tiles::matrix(&expectation, &packed, &packed, true, stop).ok_or(Error::Interrupted)
     }
 
     /// `K(a_i, b_j)`.
@@ -65,7 +70,7 @@ impl KernelSpec {
                 "give sets of one dimension (and, for the perceptron, one number of keys)",
             ));
         }
-        Ok(tiles::matrix(&self.expectation(), &self.pack(a)?, &self.pack(b)?, false))
+        tiles::matrix(&self.expectation(), &self.pack(a)?, &self.pack(b)?, false, &|| false).ok_or(Error::Interrupted)
     }
 
     fn expectation(&self) -> Expectation {

@@ -26,8 +26,15 @@ pub enum Expectation {
     Perceptron,
 }
 
-/// `K(a_i, b_j)` for all pairs; with `symmetric`, `a` and `b` are the same and each pair is computed once.
-pub fn matrix(expectation: &Expectation, a: &Packed, b: &Packed, symmetric: bool) -> Mat<f64> {
+/// `K(a_i, b_j)` for all pairs; with `symmetric`, `a` and `b` are the same and each pair is computed once. `None` if `stop`, which is
+/// asked before every tile, said so.
+pub fn matrix(
+    expectation: &Expectation,
+    a: &Packed,
+    b: &Packed,
+    symmetric: bool,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<Mat<f64>> {
     let mut out = Mat::zeros(a.len(), b.len());
     let mut tiles = Vec::new();
     let mut rest = out.as_mut();
@@ -43,10 +50,14 @@ pub fn matrix(expectation: &Expectation, a: &Packed, b: &Packed, symmetric: bool
             (row, below) = (row + height, others);
         }
     }
-    tiles.into_par_iter().for_each(|(row, first, out)| {
+    tiles.into_par_iter().try_for_each(|(row, first, out)| {
+        if stop() {
+            return None;
+        }
         let panel = b.panel(first);
         vectorised(Tile { expectation, sets: a, row, panel: &panel, out });
-    });
+        Some(())
+    })?;
     if symmetric {
         for j in 0..out.ncols() {
             for i in 0..j {
@@ -54,7 +65,7 @@ pub fn matrix(expectation: &Expectation, a: &Packed, b: &Packed, symmetric: bool
             }
         }
     }
-    out
+    Some(out)
 }
 
 /// `out[i][l] = K(set row + i, set l of the panel)`.

@@ -70,7 +70,18 @@ impl Gram {
         blocks: Range<u64>,
         watch: &dyn Watch,
     ) -> Result<()> {
-        let data = Data { map, source };
+        self.add_panels(&Data { map, source }, blocks, watch, &mut |_| Ok(()))
+    }
+
+    /// The same, and after every panel `each`. Interrupted, the sums hold whole panels.
+    pub(super) fn add_panels<T: Field>(
+        &mut self,
+        data: &Data<'_, T>,
+        blocks: Range<u64>,
+        watch: &dyn Watch,
+        each: &mut dyn FnMut(&Self) -> Result<()>,
+    ) -> Result<()> {
+        let Data { map, source } = *data;
         let (p, t) = (map.features(), source.shape().targets);
         if (p, t) != (self.cross.nrows(), self.cross.ncols()) {
             return Err(self.mismatch(p, t));
@@ -134,6 +145,7 @@ impl Gram {
             });
             first += BLOCKS;
             watch.advance(first.min(end) - blocks.start, end - blocks.start);
+            each(self)?;
         }
         Ok(())
     }

@@ -48,13 +48,10 @@ pub fn fit_kernel(kernel: &KernelSpec, source: &dyn SetSource, options: &Options
     }
     watch.begin(Stage::Read);
     let targets = Targets::read(source, options.intercept, watch)?;
-    let sets = Sets::read(source)?;
+    let sets = Sets::read_until(source, &|| watch.interrupted())?;
     watch.begin(Stage::Gram);
-    let mut k = kernel.matrix(sets.block())?;
+    let mut k = kernel.matrix_until(sets.block(), &|| watch.interrupted())?;
     let means = centre(&mut k, &targets);
-    if watch.interrupted() {
-        return Err(Error::Interrupted);
-    }
     let trace: f64 = (0..k.nrows()).map(|i| k[(i, i)]).sum();
     let null = if targets.intercept { trace / k.nrows() as f64 } else { 0.0 };
     add_null(&mut k, &targets, null);
@@ -65,7 +62,7 @@ pub fn fit_kernel(kernel: &KernelSpec, source: &dyn SetSource, options: &Options
     } else {
         watch.begin(Stage::Factor);
         let lambda = fixed(options, trace, targets.len(), targets.total);
-        factor(&mut dual.k, lambda * targets.total)?;
+        factor(&mut dual.k, lambda * targets.total, watch)?;
         let mut alpha = targets.y.clone();
         cholesky::solve(dual.k.as_ref(), alpha.as_mut());
         (alpha, lambda, Vec::new())
@@ -133,7 +130,31 @@ mod tests {
                 let prediction = refit.intercept[0] + (0..24).map(|j| k[(0, j)] * refit.a[(j, 0)]).sum::<f64>();
                 square += (all.block().y[left] - prediction).powi(2) / 24.0;
             }
-            assert!((fit.path[0].loo / square - 1.0).abs() < 1e-8, "{kernel:?}: {} and {square}", fit.path[0].loo);
+            assert!((fit.path[0].error() / square - 1.0).abs() < 1e-8, "{kernel:?}: {:?} and {square}", fit.path[0]);
+        }
+    }
+
+    /// Stopped at any poll the fit ends with an interruption.
+    #[test]
+    fn an_interruption_ends_the_fit() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        struct After(AtomicUsize, usize);
+        impl Watch for After {
+            fn interrupted(&self) -> bool {
+                self.0.fetch_add(1, Ordering::Relaxed) >= self.1
+            }
+        }
+        for ridge in [Ridge::Given(1e-3), Ridge::Auto] {
+            let options = Options { ridge, path: 2, ..Default::default() };
+            let whole = After(AtomicUsize::new(0), usize::MAX);
+            fit_kernel(&KernelSpec::Rfa, &source(100), &options, &whole).unwrap();
+            let polls = whole.0.into_inner();
+            // A block of targets, one of sets, seven tiles, and the factorisations.
+            assert!(polls >= 1 + 1 + 7 + 1, "{polls}");
+            for limit in 0..polls {
+                let stopped = fit_kernel(&KernelSpec::Rfa, &source(100), &options, &After(AtomicUsize::new(0), limit));
+                assert!(matches!(stopped, Err(Error::Interrupted)), "{ridge:?} {limit} of {polls}");
+            }
         }
     }
 

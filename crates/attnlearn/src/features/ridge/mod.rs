@@ -13,14 +13,16 @@
 //! | [`Solver::Cg`] | either, by conjugate gradients with a Nyström preconditioner | `2 n p` for an iteration or a column of the sketch | `n p` numbers if allowed, else little |
 //!
 //! [`Solver::Auto`] takes the cheaper of the first two by their operations, and conjugate gradients where these cost less than two
-//! thirds of that, counting [`CG_COLUMNS`] columns and iterations' worth of work; only where the ridge is given, because
-//! the direct solvers alone give leave-one-out errors.
+//! thirds of that, counting [`CG_COLUMNS`] columns and iterations' worth of work. Where the ridge is to be chosen it takes
+//! conjugate gradients only if neither of the others fits in memory, because those alone give leave-one-out errors.
 //!
-//! [`Ridge::Auto`] is the ridge of least exact leave-one-out error on a path (`path.rs`). [`Ridge::Ridgeless`] is the limit
+//! [`Ridge::Auto`] is the ridge of least error on a path: of the exact leave-one-out error by the direct solvers (`path.rs`), of
+//! generalised cross-validation, estimated to about a per cent, by conjugate gradients (`walk.rs`). [`Ridge::Ridgeless`] is the limit
 //! `λ → 0`, the solution of least norm, by the smallest shift that is stable: `Wλ = ε √m tr(Φ̃ᵀΦ̃)`, `m = min(n, p)`,
 //! in double precision and on the smaller of the two matrices.
 
 mod cg;
+mod checkpoint;
 mod dual;
 mod gram;
 mod kernel;
@@ -28,24 +30,31 @@ mod nystrom;
 mod operator;
 mod panel;
 mod path;
+mod plan;
 mod rows;
 mod targets;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_cg;
+mod walk;
 
 use super::{FeatureMap, SetSource};
 use crate::linalg::Mat;
-use crate::linalg::cholesky::{self, NotPositive};
+use crate::linalg::cholesky::{self, Halt};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
+use cg::{State, System};
+pub use checkpoint::Checkpoint;
 use dual::{Dual, cast, pull_back, widen};
 pub use gram::{Gram, Normal, PANEL};
 pub use kernel::{KernelFit, fit_kernel};
 use nystrom::Nystrom;
 use operator::Operator;
 use panel::Data;
-pub use path::PathPoint;
+pub use path::{Criterion, PathPoint};
 use path::{dual_path, gram_path};
+use plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -69,7 +78,7 @@ pub enum Solver {
 pub enum Ridge {
     /// λ.
     Given(f64),
-    /// Of least leave-one-out error.
+    /// Of least leave-one-out error; by conjugate gradients, of least generalised cross-validation.
     Auto,
     /// As small as can be.
     Ridgeless,
@@ -92,13 +101,13 @@ pub struct Options {
     pub path: usize,
     /// Relative residual at which conjugate gradients stop.
     pub tolerance: f64,
-    /// Iterations after which they stop regardless.
+    /// Iterations after which they stop regardless; as many again may choose the ridge.
     pub iterations: usize,
-    /// Rank of the preconditioner; 0 for none, chosen by cost if not given.
+    /// Rank of the preconditioner; 0 for none, chosen by cost and memory if not given.
     pub rank: Option<usize>,
     /// Whether conjugate gradients may keep all features in memory.
     pub keep: bool,
-    /// Seed of the sketch.
+    /// Seed of the sketch and of the probes that choose a ridge.
     pub seed: u64,
 }
 
@@ -135,6 +144,8 @@ pub enum Stage {
     Path,
     /// Sketch for the preconditioner.
     Sketch,
+    /// Ridges for conjugate gradients.
+    Walk,
     /// Conjugate gradients.
     Iterate,
     /// Values from dual coefficients.
@@ -151,6 +162,7 @@ impl Stage {
             Self::Band => "reduction to band form",
             Self::Path => "leave-one-out errors of all ridges",
             Self::Sketch => "sketch for the preconditioner",
+            Self::Walk => "ridges by generalised cross-validation",
             Self::Iterate => "conjugate gradients",
             Self::Values => "values",
         }
@@ -188,9 +200,9 @@ pub struct Fit {
     pub path: Vec<PathPoint>,
     /// How it was solved.
     pub solver: Solver,
-    /// Iterations of conjugate gradients.
+    /// Iterations of conjugate gradients, those that chose the ridge too.
     pub iterations: usize,
-    /// Their relative residual in the end; above the tolerance if they ran out of iterations.
+    /// Their relative residual in the end, computed anew; above the tolerance if they ran out of iterations or of digits.
     pub residual: f64,
     /// Seconds of every stage, in order.
     pub seconds: Vec<(Stage, f64)>,
@@ -198,25 +210,42 @@ pub struct Fit {
 
 /// Columns and iterations' worth of products that conjugate gradients are assumed to take, features kept.
 pub const CG_COLUMNS: f64 = 900.0;
-/// The same when every iteration computes the features anew.
-const CG_COLUMNS_UNKEPT: f64 = 3000.0;
 
 /// Fits `map`'s features to the targets of `source`.
 pub fn fit<T: Field>(map: &dyn FeatureMap<T>, source: &dyn SetSource, options: &Options, watch: &dyn Watch) -> Result<Fit> {
+    fit_with_checkpoint(map, source, options, None, watch)
+}
+
+/// The same by [`Solver::Gram`], its sums kept in a file while they are gathered; the file is left for the caller to remove.
+pub fn fit_with_checkpoint<T: Field>(
+    map: &dyn FeatureMap<T>,
+    source: &dyn SetSource,
+    options: &Options,
+    checkpoint: Option<&Checkpoint>,
+    watch: &dyn Watch,
+) -> Result<Fit> {
     let clock = Clock { watch, began: Mutex::new(Vec::new()) };
     let watch = &clock;
     check::<T>(options)?;
+    if checkpoint.is_some() && !matches!(options.solver, Solver::Auto | Solver::Gram) {
+        return Err(Error::input(
+            "checkpoint",
+            "only the sums of the Gram solver are kept",
+            "use the solver gram, or no checkpoint",
+        ));
+    }
+    let options = &Options { solver: if checkpoint.is_some() { Solver::Gram } else { options.solver }, ..options.clone() };
     if map.features() == 0 {
         return Err(Error::input("features", "the map has none", "give it at least one head"));
     }
     watch.begin(Stage::Read);
     let targets = Targets::read(source, options.intercept, watch)?;
     let data = Data { map, source };
-    let plan = Plan::new(&data, targets.len(), options)?;
+    let plan = Plan::new(&data, targets.len(), targets.y.ncols(), options)?;
     let mut fit = match plan.solver {
-        Solver::Cg => by_cg(data, &targets, options, plan.keep, watch)?,
+        Solver::Cg => by_cg(data, &targets, options, plan, watch)?,
         Solver::Dual => by_dual(&data, &targets, options, watch)?,
-        Solver::Gram | Solver::Auto => by_gram(&data, &targets, options, watch)?,
+        Solver::Gram | Solver::Auto => by_gram(&data, &targets, options, checkpoint, watch)?,
     };
     if !fit.v.norm_l2().is_finite() {
         return Err(Error::input("features", "the fit is not finite", "scale them down, or give a larger ridge"));
@@ -254,94 +283,26 @@ fn check<T: Field>(options: &Options) -> Result<()> {
         }
         Ridge::Ridgeless => {}
     }
-    if options.solver == Solver::Cg && !matches!(options.ridge, Ridge::Given(_)) {
-        return Err(Error::input(
-            "solver",
-            "conjugate gradients need a given ridge",
-            "give one, or use gram or dual, which can choose it",
-        ));
-    }
     if !(options.tolerance > 0.0 && options.tolerance < 1.0) {
         return Err(Error::input("tolerance", format!("it is {}", options.tolerance), "give a number between 0 and 1"));
     }
     Ok(())
 }
 
-/// Which solver, and whether features are kept.
-struct Plan {
-    solver: Solver,
-    keep: bool,
-}
-
-impl Plan {
-    fn new<T: Field>(data: &Data<'_, T>, n: usize, options: &Options) -> Result<Self> {
-        let p = data.features();
-        // The dual path has one factor in memory at a time, the Gram's all of them.
-        let ridges = if let Ridge::Auto = options.ridge { options.lambdas.len().max(options.path) } else { 0 };
-        let gram = Gram::bytes::<T>(p) + if ridges > 0 { path::bytes(p, ridges) } else { 0 };
-        let dual = Dual::<T>::bytes(n, data.widest()) + if ridges > 0 { path::bytes(n, 1) } else { 0 };
-        // Sketch, image and factors of the preconditioner.
-        let sketch = 4 * 8 * (n.min(p) as u64) * options.rank.unwrap_or(256) as u64;
-        let (kept, unkept) = (Operator::<T>::cache_bytes(n, p) + sketch, Operator::panel_bytes(data, n) + sketch);
-        let keep = options.keep && kept <= options.memory;
-        let (nf, pf) = (n as f64, p as f64);
-        let costs = [
-            (Solver::Gram, gram, nf * pf * pf + pf.powi(3) / 3.0),
-            (Solver::Dual, dual, nf * nf * pf + nf.powi(3) / 3.0),
-            (Solver::Cg, if keep { kept } else { unkept }, 3.0 * nf * pf * if keep { CG_COLUMNS } else { CG_COLUMNS_UNKEPT }),
-        ];
-        let given = matches!(options.ridge, Ridge::Given(_));
-        // The larger of the two matrices is singular: without a ridge rounding would fill its null space.
-        let singular = if n > p { Solver::Dual } else { Solver::Gram };
-        let able = |solver: Solver| match options.ridge {
-            Ridge::Given(_) => true,
-            Ridge::Auto => solver != Solver::Cg,
-            Ridge::Ridgeless => solver != Solver::Cg && solver != singular,
-        };
-        if !able(options.solver) {
-            return Err(Error::input(
-                "solver",
-                format!("the ridgeless limit is not stable in this form with {n} examples and {p} features"),
-                if n > p { "use gram" } else { "use dual" },
-            ));
-        }
-        let fits = |solver: &Solver, bytes: u64| bytes <= options.memory && able(*solver);
-        let least = costs.iter().filter(|(solver, ..)| able(*solver)).map(|cost| cost.1).min().unwrap_or(0);
-        let short = |bytes: u64| {
-            let (need, have) = (bytes.div_ceil(1 << 20), options.memory >> 20);
-            let others: Vec<String> = costs
-                .iter()
-                .filter(|(solver, bytes, _)| fits(solver, *bytes))
-                .map(|(solver, ..)| format!("{solver:?}").to_lowercase())
-                .collect();
-            let remedy = if others.is_empty() {
-                let hint = if given { "" } else { " or give a ridge, so that conjugate gradients can be used," };
-                format!("allow at least {} MiB,{hint} or use fewer features", least.div_ceil(1 << 20))
-            } else {
-                format!("allow more or use {}", others.join(" or "))
-            };
-            Error::input("memory", format!("{need} MiB are needed and {have} MiB allowed"), remedy)
-        };
-        let solver = match options.solver {
-            Solver::Auto => {
-                let cheapest = costs.iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).min_by(|a, b| a.2.total_cmp(&b.2));
-                cheapest.ok_or_else(|| short(least))?.0
-            }
-            asked => {
-                let bytes = costs.iter().find(|(solver, ..)| *solver == asked).map_or(0, |cost| cost.1);
-                if bytes > options.memory {
-                    return Err(short(bytes));
-                }
-                asked
-            }
-        };
-        Ok(Self { solver, keep })
-    }
-}
-
-fn by_gram<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, watch: &dyn Watch) -> Result<Fit> {
-    let mut gram = Gram::new(data.features(), targets.y.ncols());
-    gram.add(data.map, data.source, 0..data.source.blocks(), watch)?;
+fn by_gram<T: Field>(
+    data: &Data<'_, T>,
+    targets: &Targets,
+    options: &Options,
+    checkpoint: Option<&Checkpoint>,
+    watch: &dyn Watch,
+) -> Result<Fit> {
+    let gram = if let Some(checkpoint) = checkpoint {
+        checkpoint.gather(data, watch)?
+    } else {
+        let mut gram = Gram::new(data.features(), targets.y.ncols());
+        gram.add(data.map, data.source, 0..data.source.blocks(), watch)?;
+        gram
+    };
     let mut normal = gram.normal_equations(options.intercept)?;
     let (v, lambda, path) = if let Ridge::Auto = options.ridge {
         let chosen = gram_path(data, &mut normal, targets, given(options), options.path, watch)?;
@@ -350,7 +311,7 @@ fn by_gram<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, w
         watch.begin(Stage::Factor);
         let trace = (0..normal.g.nrows()).map(|i| normal.g[(i, i)]).sum();
         let lambda = fixed(options, trace, normal.g.nrows(), normal.weight);
-        factor(&mut normal.g, lambda * normal.weight)?;
+        factor(&mut normal.g, lambda * normal.weight, watch)?;
         let mut v = normal.r.clone();
         cholesky::solve(normal.g.as_ref(), v.as_mut());
         (v, lambda, Vec::new())
@@ -366,7 +327,7 @@ fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, w
     } else {
         watch.begin(Stage::Factor);
         let lambda = fixed(options, dual.trace, targets.len(), targets.total);
-        factor(&mut dual.k, lambda * targets.total)?;
+        factor(&mut dual.k, lambda * targets.total, watch)?;
         let mut alpha = cast::<T>(&targets.y);
         cholesky::solve(dual.k.as_ref(), alpha.as_mut());
         (widen(&alpha), lambda, Vec::new(), dual.feature_means)
@@ -375,15 +336,25 @@ fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, w
     Ok(Fit { intercept: targets.intercepts(&means, &v), v, lambda, path, ..Fit::new(Solver::Dual) })
 }
 
-fn by_cg<T: Field>(data: Data<'_, T>, targets: &Targets, options: &Options, keep: bool, watch: &dyn Watch) -> Result<Fit> {
-    let Ridge::Given(lambda) = options.ridge else { return Err(Error::input("solver", "no ridge is given", "give one")) };
+fn by_cg<T: Field>(data: Data<'_, T>, targets: &Targets, options: &Options, plan: Plan, watch: &dyn Watch) -> Result<Fit> {
+    let choose = matches!(options.ridge, Ridge::Auto);
+    let columns = if choose { walk::with_probes(targets, options.seed) } else { targets.y.clone() };
+    let operator = Operator::new(data, targets, &columns, plan.keep, watch)?;
+    let mut sketch = Nystrom::new(operator.size(), options.rank, plan.rank, options.seed);
+    let (lambda, path, state, walked) = if choose {
+        let walk = walk::walk(&operator, targets, &columns, &mut sketch, options, watch)?;
+        (walk.lambda, walk.path, walk.state, walk.iterations)
+    } else {
+        (fixed(options, 0.0, 0, targets.total), Vec::new(), State::new(&operator.rhs), 0)
+    };
     let mu = lambda * targets.total;
-    let operator = Operator::new(data, targets, keep, watch)?;
-    let preconditioner = Nystrom::new(&operator, mu, options.rank, options.tolerance, options.seed, watch)?;
-    let solution = cg::solve(&operator, mu, preconditioner.as_ref(), options.tolerance, options.iterations, watch)?;
+    let preconditioner = sketch.precondition(&operator, mu, options.tolerance, watch)?;
+    let system = System { a: &operator, mu, preconditioner };
+    let rhs = operator.rhs.subcols(0, targets.y.ncols()).to_owned();
+    let solution = system.solve(&rhs, state, options.tolerance, options.iterations, watch)?;
     let (v, intercept) = operator.values(&solution.x, watch)?;
-    let (iterations, residual) = (solution.iterations, solution.residual);
-    Ok(Fit { v, intercept, lambda, iterations, residual, ..Fit::new(Solver::Cg) })
+    let (iterations, residual) = (walked + solution.iterations, solution.residual);
+    Ok(Fit { v, intercept, lambda, path, iterations, residual, ..Fit::new(Solver::Cg) })
 }
 
 impl Fit {
@@ -414,12 +385,17 @@ fn given(options: &Options) -> Option<&[f64]> {
 }
 
 /// Factors `A + μI` in place.
-fn factor<T: Field>(a: &mut Mat<T>, mu: f64) -> Result<()> {
+fn factor<T: Field>(a: &mut Mat<T>, mu: f64, watch: &dyn Watch) -> Result<()> {
     for i in 0..a.nrows() {
         a[(i, i)] += T::from_f64(mu);
     }
-    cholesky::cholesky(a.as_mut()).map_err(|NotPositive| {
-        Error::input("ridge", "it is too small for the precision of the features", "give a larger one, or use double precision")
+    cholesky::cholesky(a.as_mut(), &|| watch.interrupted()).map_err(|halt| match halt {
+        Halt::Stopped => Error::Interrupted,
+        Halt::Unfit => Error::input(
+            "ridge",
+            "it is too small for the precision of the features",
+            "give a larger one, or use double precision",
+        ),
     })
 }
 

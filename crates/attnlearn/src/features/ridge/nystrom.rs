@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The condition number of `P⁻¹(A + μ)` is about `1 + λ_r/μ`: the rank is doubled while a larger sketch would cost less than the
-//! iterations that it saves.
+//! iterations that it saves. `U` and `Λ` do not depend on `μ`: a walk over many ridges has one sketch, which grows on the way.
 
 use super::operator::Operator;
 use super::{Stage, Watch};
@@ -21,54 +21,97 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
 /// First rank tried.
-const FIRST: usize = 64;
+pub(super) const FIRST: usize = 64;
+/// Largest rank tried.
+pub(super) const MOST: usize = 1024;
 /// Columns of a sketch that cost about as much as one iteration.
 const COLUMNS: f64 = 16.0;
 
-/// `P⁻¹`.
+/// The sketch `A ≈ U Λ Uᵀ`, which serves every `μ` and grows when a smaller one asks for more.
 pub(super) struct Nystrom {
+    omega: Mat<f64>,
+    y: Mat<f64>,
     u: Mat<f64>,
+    /// `Λ`, largest first.
+    values: Vec<f64>,
+    /// Rank that was asked for.
+    rank: Option<usize>,
+    limit: usize,
+    rng: ChaCha8Rng,
+}
+
+/// `P⁻¹` for one `μ`.
+pub(super) struct Preconditioner<'a> {
+    u: &'a Mat<f64>,
     /// `(λ_r + μ)/(λ_j + μ) − 1`.
     gains: Vec<f64>,
 }
 
 impl Nystrom {
-    /// A preconditioner of the rank given, or of one that pays; `None` for rank 0.
-    pub fn new<T: Field>(
-        a: &Operator<'_, T>,
-        mu: f64,
-        rank: Option<usize>,
-        tolerance: f64,
-        seed: u64,
-        watch: &dyn Watch,
-    ) -> Result<Option<Self>> {
-        let n = a.size();
-        let limit = rank.unwrap_or(1024).min(n / 2);
-        if limit == 0 {
-            return Ok(None);
-        }
-        watch.begin(Stage::Sketch);
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut size = if rank.is_some() { limit } else { FIRST.min(limit) };
-        let (mut omega, mut y) = (Mat::<f64>::zeros(n, 0), Mat::<f64>::zeros(n, 0));
-        loop {
-            let mut more = Mat::<f64>::zeros(n, size - omega.ncols());
-            for j in 0..more.ncols() {
-                more.col_as_slice_mut(j).iter_mut().for_each(|v| *v = StandardNormal.sample(&mut rng));
-            }
-            let image = a.sketch(&more, watch)?;
-            (omega, y) = (beside(&omega, &more), beside(&y, &image));
-            let (u, values) = eigen::<T>(&omega, &y)?;
-            let last = values.last().copied().unwrap_or(0.0);
-            let iterations = 0.5 * (1.0 + last / mu).sqrt() * (2.0 / tolerance).ln();
-            if size >= limit || 0.3 * iterations * COLUMNS < size as f64 {
-                let gains = values.iter().map(|value| (last + mu) / (value + mu) - 1.0).collect();
-                return Ok(Some(Self { u, gains }));
-            }
-            size = (2 * size).min(limit);
-        }
+    /// Bytes at the peak of making a sketch of rank `r`: four matrices of the sketch's shape (`Ω`, `Y` and their copies as they
+    /// grow, or `B` and `U`), ten small ones, and a panel or slab (of `rows`) times `Ω`.
+    pub fn bytes<T: Field>(size: usize, rank: usize, rows: usize) -> u64 {
+        let (size, rank, rows) = (size as u64, rank.min(size / 2) as u64, rows as u64);
+        8 * (4 * size + 10 * rank) * rank + rows * rank * size_of::<T>() as u64
     }
 
+    /// No sketch yet: of the rank given, or of one that pays up to `limit`.
+    pub fn new(size: usize, rank: Option<usize>, limit: usize, seed: u64) -> Self {
+        let none = || Mat::zeros(size, 0);
+        let limit = rank.unwrap_or(limit).min(size / 2);
+        Self { omega: none(), y: none(), u: none(), values: Vec::new(), rank, limit, rng: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// The preconditioner for `μ`, after the sketch has grown as far as that pays; `None` for rank 0.
+    pub fn precondition<T: Field>(
+        &mut self,
+        a: &Operator<'_, T>,
+        mu: f64,
+        tolerance: f64,
+        watch: &dyn Watch,
+    ) -> Result<Option<Preconditioner<'_>>> {
+        if self.limit == 0 {
+            return Ok(None);
+        }
+        while !self.suits(mu, tolerance) {
+            watch.begin(Stage::Sketch);
+            let size = match (self.rank, self.omega.ncols()) {
+                (Some(_), _) => self.limit,
+                (None, 0) => FIRST.min(self.limit),
+                (None, now) => (2 * now).min(self.limit),
+            };
+            self.grow(a, size, watch)?;
+        }
+        let last = self.values.last().copied().unwrap_or(0.0);
+        let gains = self.values.iter().map(|value| (last + mu) / (value + mu) - 1.0).collect();
+        Ok(Some(Preconditioner { u: &self.u, gains }))
+    }
+
+    /// Whether a larger sketch would cost more than it saves, or may not be.
+    fn suits(&self, mu: f64, tolerance: f64) -> bool {
+        let size = self.omega.ncols();
+        let last = self.values.last().copied().unwrap_or(0.0);
+        let iterations = 0.5 * (1.0 + last / mu).sqrt() * (2.0 / tolerance).ln();
+        size >= self.limit || (size > 0 && self.rank.is_none() && 0.3 * iterations * COLUMNS < size as f64)
+    }
+
+    fn grow<T: Field>(&mut self, a: &Operator<'_, T>, size: usize, watch: &dyn Watch) -> Result<()> {
+        self.u = Mat::new();
+        let mut more = Mat::<f64>::zeros(a.size(), size - self.omega.ncols());
+        for j in 0..more.ncols() {
+            more.col_as_slice_mut(j).iter_mut().for_each(|v| *v = StandardNormal.sample(&mut self.rng));
+        }
+        let image = a.sketch(&more, watch)?;
+        self.omega = beside(&self.omega, &more);
+        drop(more);
+        self.y = beside(&self.y, &image);
+        drop(image);
+        (self.u, self.values) = eigen::<T>(&self.omega, &self.y)?;
+        Ok(())
+    }
+}
+
+impl Preconditioner<'_> {
     /// `P⁻¹ X`.
     pub fn apply(&self, x: &Mat<f64>) -> Mat<f64> {
         let mut c = Mat::<f64>::zeros(self.u.ncols(), x.ncols());
@@ -105,7 +148,7 @@ fn eigen<T: Field>(omega: &Mat<f64>, y: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>
             return Err(broken());
         }
         let mut factor = Mat::from_fn(r, r, |i, j| 0.5 * (core[(i, j)] + core[(j, i)]) + nu * overlap[(i, j)]);
-        if cholesky(factor.as_mut()).is_ok() {
+        if cholesky(factor.as_mut(), &|| false).is_ok() {
             break (factor, nu);
         }
         nu = 10.0 * nu.max(f64::MIN_POSITIVE);

@@ -31,7 +31,7 @@ pub(super) struct Operator<'a, T> {
     /// All features, row by row.
     cache: Option<Vec<T>>,
     feature_means: Vec<f64>,
-    /// `Φ̃ᵀỹ` or `ỹ`.
+    /// `Φ̃ᵀC` or `C`, for the columns `C` that it was made with.
     pub rhs: Mat<f64>,
 }
 
@@ -48,11 +48,29 @@ impl<'a, T: Field> Operator<'a, T> {
         numbers as u64 * size_of::<T>() as u64
     }
 
-    pub fn new(data: Data<'a, T>, targets: &'a Targets, keep: bool, watch: &dyn Watch) -> Result<Self> {
-        let (n, p, t) = (targets.len(), data.features(), targets.y.ncols());
+    /// Bytes beside features and vectors: sums of all threads in a product with `columns` columns, and the values in the end.
+    pub fn work_bytes(data: &Data<'_, T>, n: usize, columns: usize, keep: bool) -> u64 {
+        let p = data.features();
+        let numbers = if !keep && n <= p {
+            2 * n + (n.div_ceil(SetBlock::CAPACITY) + 2) * data.widest()
+        } else {
+            (2 + BLOCKS * SetBlock::CAPACITY / ROWS) * p
+        };
+        8 * (columns as u64 + 1) * (numbers + 2 * p) as u64
+    }
+
+    /// Rows of features that a sketch is multiplied with at a time (in the dual form, columns).
+    pub fn depth(data: &Data<'_, T>, n: usize, keep: bool) -> usize {
+        if !keep && n <= data.features() { data.widest() } else { n.min(BLOCKS * SetBlock::CAPACITY) }
+    }
+
+    /// The operator and its right-hand side for the columns `c`, `√w` times what is to be fitted, centred if there is an intercept.
+    pub fn new(data: Data<'a, T>, targets: &'a Targets, c: &Mat<f64>, keep: bool, watch: &dyn Watch) -> Result<Self> {
+        let (n, p, t) = (targets.len(), data.features(), c.ncols());
         let dual = !keep && n <= p;
-        let mut operator = Self { data, targets, dual, cache: None, feature_means: vec![0.0; p], rhs: targets.y.clone() };
+        let mut operator = Self { data, targets, dual, cache: None, feature_means: vec![0.0; p], rhs: Mat::new() };
         if dual {
+            operator.rhs = c.clone();
             return Ok(operator);
         }
         watch.begin(Stage::Gram);
@@ -72,10 +90,10 @@ impl<'a, T: Field> Operator<'a, T> {
             }
             operator.cache = Some(cache);
         }
-        // Φᵀ [√w ỹ, w/W]: the right-hand side and the means.
+        // Φᵀ [√w C, w/W]: the right-hand side and the means.
         let right = Mat::from_fn(n, t + 1, |i, j| {
             let root = targets.roots[i];
-            if j < t { root * targets.y[(i, j)] } else { root * root / targets.total }
+            if j < t { root * c[(i, j)] } else { root * root / targets.total }
         });
         let mut sums = Mat::<f64>::zeros(p, t + 1);
         operator.panels(watch, |rows, first| sums += combine_all(rows, p, &right, first))?;
@@ -88,6 +106,35 @@ impl<'a, T: Field> Operator<'a, T> {
 
     pub fn size(&self) -> usize {
         self.rhs.nrows()
+    }
+
+    /// `tr A = Σ_i w_i ‖φ_i − φ̄‖²`, by a pass over the features.
+    pub fn trace(&self, watch: &dyn Watch) -> Result<f64> {
+        let roots = &self.targets.roots;
+        // Sums within blocks, then over them in their order.
+        let squares = |rows: &[T], width: usize, first: usize, means: &[f64]| -> f64 {
+            let parts: Vec<f64> = rows
+                .par_chunks((SetBlock::CAPACITY * width).max(1))
+                .enumerate()
+                .map(|(block, rows)| {
+                    let roots = &roots[first + block * SetBlock::CAPACITY..];
+                    let square = |row: &[T]| row.iter().zip(means).map(|(v, m)| (v.to_f64() - m).powi(2)).sum::<f64>();
+                    rows.chunks_exact(width.max(1)).zip(roots).map(|(row, root)| root * root * square(row)).sum()
+                })
+                .collect();
+            parts.into_iter().sum()
+        };
+        let mut trace = 0.0;
+        if self.dual {
+            let weights = Mat::from_fn(roots.len(), 1, |i, _| roots[i] * roots[i] / self.targets.total);
+            self.slabs(watch, |phi, width| {
+                let means = if self.targets.intercept { combine_all(phi, width, &weights, 0) } else { Mat::zeros(width, 1) };
+                trace += squares(phi, width, 0, means.col_as_slice(0));
+            })?;
+        } else {
+            self.panels(watch, |rows, first| trace += squares(rows, self.size(), first, &self.feature_means))?;
+        }
+        Ok(trace)
     }
 
     /// Calls `each(rows, index of the first)` for all panels, in order.

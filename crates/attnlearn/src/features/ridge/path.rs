@@ -21,6 +21,7 @@ use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::Mat;
 use crate::linalg::band::{BandFactor, BandForm, HALF};
+use crate::linalg::cholesky::Halt;
 use crate::linalg::symmetric::{Field, product};
 use crate::{Error, Result};
 use faer::MatRef;
@@ -32,14 +33,38 @@ use serde::Serialize;
 pub struct PathPoint {
     /// λ.
     pub lambda: f64,
-    /// Leave-one-out error.
-    pub loo: f64,
-    /// Generalised cross-validation.
+    /// Leave-one-out error; conjugate gradients do not compute it.
+    pub loo: Option<f64>,
+    /// Generalised cross-validation, by conjugate gradients an estimate.
     pub gcv: f64,
     /// Error on the examples of the fit.
     pub training: f64,
     /// `tr H`.
     pub freedom: f64,
+}
+
+impl PathPoint {
+    /// What the ridge is chosen by: the leave-one-out error where there is one, else generalised cross-validation.
+    pub fn error(&self) -> f64 {
+        self.loo.unwrap_or(self.gcv)
+    }
+}
+
+/// What chose a ridge of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Criterion {
+    /// The exact leave-one-out error, by the direct solvers.
+    LeaveOneOut,
+    /// Generalised cross-validation, estimated by conjugate gradients.
+    Gcv,
+}
+
+impl Criterion {
+    /// What chose the ridge of `path`; nothing if there is none.
+    pub fn of(path: &[PathPoint]) -> Option<Self> {
+        path.first().map(|point| if point.loo.is_some() { Self::LeaveOneOut } else { Self::Gcv })
+    }
 }
 
 /// `count` ridges, evenly in the logarithm, from the size of the mean squared norm `scale` of the centred features down to where
@@ -80,13 +105,14 @@ impl Sums {
 
     fn point(&self, lambda: f64, total: f64, n: f64) -> PathPoint {
         let (training, share) = (self.training / total, 1.0 - self.freedom / n);
-        PathPoint { lambda, loo: self.loo / total, gcv: training / (share * share), training, freedom: self.freedom }
+        PathPoint { lambda, loo: Some(self.loo / total), gcv: training / (share * share), training, freedom: self.freedom }
     }
 }
 
-fn best(path: &[PathPoint]) -> Result<usize> {
-    let order = |a: &usize, b: &usize| path[*a].loo.total_cmp(&path[*b].loo);
-    (0..path.len()).filter(|&i| path[i].loo.is_finite()).min_by(order).ok_or_else(|| {
+/// Where the error is least.
+pub(super) fn best(path: &[PathPoint]) -> Result<usize> {
+    let order = |a: &usize, b: &usize| path[*a].error().total_cmp(&path[*b].error());
+    (0..path.len()).filter(|&i| path[i].error().is_finite()).min_by(order).ok_or_else(|| {
         Error::input(
             "ridge",
             "no ridge of the path could be factored",
@@ -107,10 +133,7 @@ pub(super) fn dual_path<T: Field>(
     let (n, t) = (targets.len(), targets.y.ncols());
     let lambdas = lambdas.map_or_else(|| grid::<T>(trace / targets.total, count), <[f64]>::to_vec);
     watch.begin(Stage::Band);
-    let form = BandForm::new(k).ok_or_else(not_finite)?;
-    if watch.interrupted() {
-        return Err(Error::Interrupted);
-    }
+    let form = BandForm::new(k, &|| watch.interrupted()).map_err(halted)?;
     watch.begin(Stage::Path);
     let rotated = form.rotate(cast::<T>(&targets.y).as_ref());
     let solve = |factor: &BandFactor<T>| {
@@ -159,7 +182,7 @@ pub(super) fn gram_path<T: Field>(
     let trace: f64 = (0..p).map(|i| normal.g[(i, i)]).sum();
     let lambdas = lambdas.map_or_else(|| grid::<f64>(trace / total, count), <[f64]>::to_vec);
     watch.begin(Stage::Band);
-    let form = BandForm::new(std::mem::replace(&mut normal.g, Mat::new())).ok_or_else(not_finite)?;
+    let form = BandForm::new(std::mem::replace(&mut normal.g, Mat::new()), &|| watch.interrupted()).map_err(halted)?;
     watch.begin(Stage::Path);
     let rotated = form.rotate(normal.r.as_ref());
     let factors: Vec<_> = lambdas
@@ -208,6 +231,13 @@ pub(super) fn gram_path<T: Field>(
     let path: Vec<PathPoint> = factors.iter().zip(&sums).map(|((lambda, ..), sums)| sums.point(*lambda, total, seen)).collect();
     let chosen = best(&path)?;
     Ok(Chosen { lambda: path[chosen].lambda, answer: form.rotate_back(factors[chosen].2.as_ref()), path })
+}
+
+fn halted(halt: Halt) -> Error {
+    match halt {
+        Halt::Stopped => Error::Interrupted,
+        Halt::Unfit => not_finite(),
+    }
 }
 
 fn not_finite() -> Error {
