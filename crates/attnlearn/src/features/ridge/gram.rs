@@ -7,6 +7,7 @@
 //! same numbers in another order: they agree to rounding, about `10⁻¹⁶` times the number of panels.
 
 use super::panel::{Data, combine_all};
+use super::targets::constant;
 use super::{Stage, Watch};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::Mat;
@@ -40,6 +41,8 @@ pub struct Gram {
     pub targets: Vec<f64>,
     /// `Σ w_i y_i²`, target by target.
     pub squares: Vec<f64>,
+    /// Least and largest `y_i` of positive weight, target by target: what tells a constant from rounding.
+    pub ranges: Vec<[f64; 2]>,
 }
 
 impl Gram {
@@ -53,6 +56,7 @@ impl Gram {
             cross: Mat::zeros(p, t),
             targets: vec![0.0; t],
             squares: vec![0.0; t],
+            ranges: vec![[f64::MAX, f64::MIN]; t],
         }
     }
 
@@ -119,6 +123,9 @@ impl Gram {
                         right[(i, 1 + j)] = w.sqrt() * y[j];
                         self.targets[j] += w * y[j];
                         self.squares[j] += w * y[j] * y[j];
+                        if w > 0.0 {
+                            self.ranges[j] = joined(self.ranges[j], [y[j]; 2]);
+                        }
                     }
                     i += 1;
                 }
@@ -165,6 +172,7 @@ impl Gram {
         {
             sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
         }
+        self.ranges.iter_mut().zip(&other.ranges).for_each(|(range, part)| *range = joined(*range, *part));
         Ok(())
     }
 
@@ -188,6 +196,7 @@ impl Gram {
         put(&self.features)?;
         put(&self.targets)?;
         put(&self.squares)?;
+        put(self.ranges.as_flattened())?;
         (0..t).try_for_each(|j| put(self.cross.col_as_slice(j)))?;
         (0..p).try_for_each(|j| put(&self.gram.col_as_slice(j)[j..]))
     }
@@ -216,19 +225,29 @@ impl Gram {
         };
         let weight = value()?;
         let mut list = |len: usize| (0..len).map(|_| value()).collect::<Result<Vec<f64>>>();
-        let (features, targets, squares, cross) = (list(p)?, list(t)?, list(t)?, list(p * t)?);
+        let (features, targets, squares) = (list(p)?, list(t)?, list(t)?);
+        let ranges = (0..t).map(|_| Ok([list(1)?[0], list(1)?[0]])).collect::<Result<_>>()?;
+        let cross = list(p * t)?;
         let mut gram = Mat::zeros(p, p);
         for j in 0..p {
             gram.col_as_slice_mut(j)[j..].copy_from_slice(&list(p - j)?);
         }
-        Ok(Self { examples, weight, gram, features, cross: Mat::from_fn(p, t, |i, j| cross[j * p + i]), targets, squares })
+        let cross = Mat::from_fn(p, t, |i, j| cross[j * p + i]);
+        Ok(Self { examples, weight, gram, features, cross, targets, squares, ranges })
     }
 
     /// Centres the sums (with an intercept) in place: the matrix and right-hand side of the normal equations.
     pub fn normal_equations(self, intercept: bool) -> Result<Normal> {
-        let Self { examples, weight, gram: mut g, features, cross: mut r, targets, squares } = self;
+        let Self { examples, weight, gram: mut g, features, cross: mut r, targets, squares, ranges } = self;
         if examples == 0 || weight <= 0.0 {
             return Err(Error::input("gram", "it holds no examples of positive weight", "add some"));
+        }
+        for (j, [least, most]) in ranges.into_iter().enumerate() {
+            let scale = least.abs().max(most.abs());
+            let spread = if intercept { most - least } else { scale };
+            if spread <= 8.0 * f64::EPSILON * scale {
+                return Err(constant(j, intercept));
+            }
         }
         let t = r.ncols();
         let (mut feature_means, mut target_means) = (vec![0.0; features.len()], vec![0.0; t]);
@@ -246,6 +265,10 @@ impl Gram {
         let squares = (0..t).map(|j| squares[j] - weight * target_means[j].powi(2)).sum();
         Ok(Normal { weight, g, r, feature_means, target_means, squares })
     }
+}
+
+fn joined(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+    [a[0].min(b[0]), a[1].max(b[1])]
 }
 
 /// `G v = r` before the ridge is added, and the means that were taken out.

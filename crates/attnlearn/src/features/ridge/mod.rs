@@ -12,9 +12,9 @@
 //! | [`Solver::Dual`] | `(Φ̃Φ̃ᵀ + Wλ) α = ỹ`, `v = Φ̃ᵀα` | `n² p + n³/3` | `n²` numbers, whatever `p` |
 //! | [`Solver::Cg`] | either, by conjugate gradients with a Nyström preconditioner | `2 n p` for an iteration or a column of the sketch | `n p` numbers if allowed, else little |
 //!
-//! [`Solver::Auto`] takes the cheaper of the first two by their operations, and conjugate gradients where these cost less than two
-//! thirds of that, counting [`CG_COLUMNS`] columns and iterations' worth of work. Where the ridge is to be chosen it takes
-//! conjugate gradients only if neither of the others fits in memory, because those alone give leave-one-out errors.
+//! [`Solver::Auto`] takes the cheaper of the first two by their operations, or conjugate gradients where they may win, which give way
+//! to it as soon as their sketch shows that they will not (`plan.rs`). Where the ridge is to be chosen it takes conjugate gradients only
+//! if neither of the others fits in memory, because those alone give leave-one-out errors.
 //!
 //! [`Ridge::Auto`] is the ridge of least error on a path: of the exact leave-one-out error by the direct solvers (`path.rs`), of
 //! generalised cross-validation, estimated to about a per cent, by conjugate gradients (`walk.rs`). [`Ridge::Ridgeless`] is the limit
@@ -208,9 +208,6 @@ pub struct Fit {
     pub seconds: Vec<(Stage, f64)>,
 }
 
-/// Columns and iterations' worth of products that conjugate gradients are assumed to take, features kept.
-pub const CG_COLUMNS: f64 = 900.0;
-
 /// Fits `map`'s features to the targets of `source`.
 pub fn fit<T: Field>(map: &dyn FeatureMap<T>, source: &dyn SetSource, options: &Options, watch: &dyn Watch) -> Result<Fit> {
     fit_with_checkpoint(map, source, options, None, watch)
@@ -238,14 +235,26 @@ pub fn fit_with_checkpoint<T: Field>(
     if map.features() == 0 {
         return Err(Error::input("features", "the map has none", "give it at least one head"));
     }
-    watch.begin(Stage::Read);
-    let targets = Targets::read(source, options.intercept, watch)?;
+    targets::present(source)?;
     let data = Data { map, source };
-    let plan = Plan::new(&data, targets.len(), targets.y.ncols(), options)?;
-    let mut fit = match plan.solver {
-        Solver::Cg => by_cg(data, &targets, options, plan, watch)?,
-        Solver::Dual => by_dual(&data, &targets, options, watch)?,
-        Solver::Gram | Solver::Auto => by_gram(&data, &targets, options, checkpoint, watch)?,
+    let plan = Plan::new(&data, usize::try_from(source.len()).unwrap_or(usize::MAX), source.shape().targets, options)?;
+    let read = || {
+        watch.begin(Stage::Read);
+        Targets::read(source, options.intercept, watch)
+    };
+    let direct = |solver: Solver| match solver {
+        Solver::Dual => by_dual(&data, &read()?, options, watch),
+        // Sums are all that a single ridge needs: nothing of the size of n is in memory.
+        _ if options.ridge != Ridge::Auto => by_gram(&data, None, options, checkpoint, watch),
+        _ => by_gram(&data, Some(&read()?), options, checkpoint, watch),
+    };
+    let mut fit = match (plan.solver, plan.otherwise) {
+        (Solver::Cg, None) => by_cg(&data, &read()?, options, plan, watch)?,
+        (Solver::Cg, Some((otherwise, _))) => {
+            let tried = by_cg(&data, &read()?, options, plan, watch)?;
+            if tried.residual <= options.tolerance { tried } else { direct(otherwise)? }
+        }
+        (solver, _) => direct(solver)?,
     };
     if !fit.v.norm_l2().is_finite() {
         return Err(Error::input("features", "the fit is not finite", "scale them down, or give a larger ridge"));
@@ -289,9 +298,10 @@ fn check<T: Field>(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// With targets, the ridge of least leave-one-out error; without, the ridge that is given.
 fn by_gram<T: Field>(
     data: &Data<'_, T>,
-    targets: &Targets,
+    targets: Option<&Targets>,
     options: &Options,
     checkpoint: Option<&Checkpoint>,
     watch: &dyn Watch,
@@ -299,12 +309,12 @@ fn by_gram<T: Field>(
     let gram = if let Some(checkpoint) = checkpoint {
         checkpoint.gather(data, watch)?
     } else {
-        let mut gram = Gram::new(data.features(), targets.y.ncols());
+        let mut gram = Gram::new(data.features(), data.source.shape().targets);
         gram.add(data.map, data.source, 0..data.source.blocks(), watch)?;
         gram
     };
     let mut normal = gram.normal_equations(options.intercept)?;
-    let (v, lambda, path) = if let Ridge::Auto = options.ridge {
+    let (v, lambda, path) = if let Some(targets) = targets {
         let chosen = gram_path(data, &mut normal, targets, given(options), options.path, watch)?;
         (chosen.answer, chosen.lambda, chosen.path)
     } else {
@@ -336,10 +346,11 @@ fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, w
     Ok(Fit { intercept: targets.intercepts(&means, &v), v, lambda, path, ..Fit::new(Solver::Dual) })
 }
 
-fn by_cg<T: Field>(data: Data<'_, T>, targets: &Targets, options: &Options, plan: Plan, watch: &dyn Watch) -> Result<Fit> {
+/// What is returned has a residual above the tolerance if iterations ran out, and an infinite one if they were not worth beginning.
+fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, plan: Plan, watch: &dyn Watch) -> Result<Fit> {
     let choose = matches!(options.ridge, Ridge::Auto);
     let columns = if choose { walk::with_probes(targets, options.seed) } else { targets.y.clone() };
-    let operator = Operator::new(data, targets, &columns, plan.keep, watch)?;
+    let operator = Operator::new(*data, targets, &columns, plan.keep, watch)?;
     let mut sketch = Nystrom::new(operator.size(), options.rank, plan.rank, options.seed);
     let (lambda, path, state, walked) = if choose {
         let walk = walk::walk(&operator, targets, &columns, &mut sketch, options, watch)?;
@@ -348,6 +359,11 @@ fn by_cg<T: Field>(data: Data<'_, T>, targets: &Targets, options: &Options, plan
         (fixed(options, 0.0, 0, targets.total), Vec::new(), State::new(&operator.rhs), 0)
     };
     let mu = lambda * targets.total;
+    if let Some((_, direct)) = plan.otherwise
+        && !sketch.pays(&operator, mu, options.tolerance, direct, watch)?
+    {
+        return Ok(Fit { residual: f64::INFINITY, ..Fit::new(Solver::Cg) });
+    }
     let preconditioner = sketch.precondition(&operator, mu, options.tolerance, watch)?;
     let system = System { a: &operator, mu, preconditioner };
     let rhs = operator.rhs.subcols(0, targets.y.ncols()).to_owned();

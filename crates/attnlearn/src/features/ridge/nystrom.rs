@@ -24,8 +24,6 @@ use rand_distr::{Distribution, StandardNormal};
 pub(super) const FIRST: usize = 64;
 /// Largest rank tried.
 pub(super) const MOST: usize = 1024;
-/// Columns of a sketch that cost about as much as one iteration.
-const COLUMNS: f64 = 16.0;
 
 /// The sketch `A ≈ U Λ Uᵀ`, which serves every `μ` and grows when a smaller one asks for more.
 pub(super) struct Nystrom {
@@ -73,26 +71,55 @@ impl Nystrom {
         if self.limit == 0 {
             return Ok(None);
         }
-        while !self.suits(mu, tolerance) {
-            watch.begin(Stage::Sketch);
-            let size = match (self.rank, self.omega.ncols()) {
-                (Some(_), _) => self.limit,
-                (None, 0) => FIRST.min(self.limit),
-                (None, now) => (2 * now).min(self.limit),
-            };
-            self.grow(a, size, watch)?;
+        while !self.suits(a, mu, tolerance) {
+            self.double(a, watch)?;
         }
         let last = self.values.last().copied().unwrap_or(0.0);
         let gains = self.values.iter().map(|value| (last + mu) / (value + mu) - 1.0).collect();
         Ok(Some(Preconditioner { u: &self.u, gains }))
     }
 
-    /// Whether a larger sketch would cost more than it saves, or may not be.
-    fn suits(&self, mu: f64, tolerance: f64) -> bool {
-        let size = self.omega.ncols();
+    /// Grows the sketch for `μ`, but only while the solution may still be had for less than `most` columns; whether it can.
+    pub fn pays<T: Field>(&mut self, a: &Operator<'_, T>, mu: f64, tolerance: f64, most: f64, watch: &dyn Watch) -> Result<bool> {
+        while self.limit > 0 && !self.suits(a, mu, tolerance) {
+            self.double(a, watch)?;
+            if self.to_come(a, mu, tolerance) > most {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Columns' worth of work that is still to come at best, if doubling the rank goes on to divide the last eigenvalue by what it
+    /// was divided by from half the rank to the whole.
+    fn to_come<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> f64 {
+        let rank = self.values.len();
         let last = self.values.last().copied().unwrap_or(0.0);
-        let iterations = 0.5 * (1.0 + last / mu).sqrt() * (2.0 / tolerance).ln();
-        size >= self.limit || (size > 0 && self.rank.is_none() && 0.3 * iterations * COLUMNS < size as f64)
+        let fall = self.values.get((rank / 2).saturating_sub(1)).map_or(1.0, |half| (last / half).min(1.0));
+        let sizes = std::iter::successors(Some((self.omega.ncols(), last)), |&(size, last)| {
+            (size < self.limit).then(|| ((2 * size).min(self.limit), last * fall))
+        });
+        let cost = |(size, last)| (size - self.omega.ncols()) as f64 + a.iteration_columns() * iterations(last / mu, tolerance);
+        sizes.map(cost).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether a larger sketch would cost more than it saves, or may not be.
+    fn suits<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> bool {
+        let size = self.omega.ncols();
+        let work = a.iteration_columns() * iterations(self.values.last().copied().unwrap_or(0.0) / mu, tolerance);
+        // Twice the rank saves about three iterations in ten.
+        size >= self.limit || (size > 0 && self.rank.is_none() && 0.3 * work < size as f64)
+    }
+
+    /// Twice the rank, or the rank that was asked for.
+    fn double<T: Field>(&mut self, a: &Operator<'_, T>, watch: &dyn Watch) -> Result<()> {
+        watch.begin(Stage::Sketch);
+        let size = match (self.rank, self.omega.ncols()) {
+            (Some(_), _) => self.limit,
+            (None, 0) => FIRST.min(self.limit),
+            (None, now) => (2 * now).min(self.limit),
+        };
+        self.grow(a, size, watch)
     }
 
     fn grow<T: Field>(&mut self, a: &Operator<'_, T>, size: usize, watch: &dyn Watch) -> Result<()> {
@@ -109,6 +136,11 @@ impl Nystrom {
         (self.u, self.values) = eigen::<T>(&self.omega, &self.y)?;
         Ok(())
     }
+}
+
+/// Iterations that conjugate gradients take at a condition number of `1 + ratio`.
+fn iterations(ratio: f64, tolerance: f64) -> f64 {
+    0.5 * (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
 }
 
 impl Preconditioner<'_> {

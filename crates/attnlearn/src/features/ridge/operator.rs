@@ -24,6 +24,11 @@ const ROWS: usize = 128;
 /// Rows that are used twice while they are in the cache.
 const CHUNK: usize = 8;
 
+/// Columns of a sketch that cost about as much as one iteration, which reads the features from memory or computes them anew.
+pub(super) fn iteration_columns(keep: bool) -> f64 {
+    if keep { 16.0 } else { 50.0 }
+}
+
 pub(super) struct Operator<'a, T> {
     data: Data<'a, T>,
     targets: &'a Targets,
@@ -106,6 +111,11 @@ impl<'a, T: Field> Operator<'a, T> {
 
     pub fn size(&self) -> usize {
         self.rhs.nrows()
+    }
+
+    /// What an iteration costs, in columns of a sketch.
+    pub fn iteration_columns(&self) -> f64 {
+        iteration_columns(self.cache.is_some())
     }
 
     /// `tr A = Σ_i w_i ‖φ_i − φ̄‖²`, by a pass over the features.

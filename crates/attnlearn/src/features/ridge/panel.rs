@@ -16,6 +16,7 @@ use std::ops::Range;
 const SLAB: usize = 512;
 
 /// A frozen map and the examples it is to be fitted to.
+#[derive(Clone, Copy)]
 pub(super) struct Data<'a, T> {
     pub map: &'a dyn FeatureMap<T>,
     pub source: &'a dyn SetSource,

@@ -1,16 +1,20 @@
 //! Which solver, by its operations and its memory.
+//!
+//! In multiply-adds: `n²p/2 + n³/6` for the dual, `np²/2 + p³/6` for the Gram, and `2np` for every column of a sketch, an iteration counting
+//! as several columns. How many of these conjugate gradients will take nobody knows beforehand: where they may win they begin, with the
+//! direct solver as the way out ([`Plan::otherwise`]) as soon as the sketch shows a spectrum that would make them the slower ones.
 
 use super::dual::Dual;
 use super::gram::Gram;
-use super::nystrom::{MOST, Nystrom};
-use super::operator::Operator;
+use super::nystrom::{FIRST, MOST, Nystrom};
+use super::operator::{Operator, iteration_columns};
 use super::panel::Data;
-use super::{CG_COLUMNS, Options, Ridge, Solver, cg, path, walk};
+use super::{Options, Ridge, Solver, cg, path, walk};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 
-/// The same as [`CG_COLUMNS`] when every iteration computes the features anew.
-const CG_COLUMNS_UNKEPT: f64 = 3000.0;
+/// Iterations below which conjugate gradients hardly ever stop.
+const FEWEST: f64 = 20.0;
 /// Features are kept only if a sketch of this rank fits beside them.
 const RANK: usize = 256;
 
@@ -20,6 +24,8 @@ pub(super) struct Plan {
     pub solver: Solver,
     pub keep: bool,
     pub rank: usize,
+    /// The direct solver to fall back on, and its cost in columns of a sketch.
+    pub otherwise: Option<(Solver, f64)>,
 }
 
 /// What conjugate gradients need.
@@ -62,10 +68,11 @@ impl Plan {
         let dual = Dual::<T>::bytes(n, data.widest()) + if ridges > 0 { path::bytes(n, 1) } else { 0 };
         let cg = Iterative::new(data, n, t, options);
         let (nf, pf) = (n as f64, p as f64);
+        let column = 2.0 * nf * pf;
         let costs = [
-            (Solver::Gram, gram, nf * pf * pf + pf.powi(3) / 3.0),
-            (Solver::Dual, dual, nf * nf * pf + nf.powi(3) / 3.0),
-            (Solver::Cg, cg.bytes, 3.0 * nf * pf * if cg.keep { CG_COLUMNS } else { CG_COLUMNS_UNKEPT }),
+            (Solver::Gram, gram, nf * pf * pf / 2.0 + pf.powi(3) / 6.0),
+            (Solver::Dual, dual, nf * nf * pf / 2.0 + nf.powi(3) / 6.0),
+            (Solver::Cg, cg.bytes, column * (FIRST as f64 + FEWEST * iteration_columns(cg.keep))),
         ];
         // The larger of the two matrices is singular: without a ridge rounding would fill its null space.
         let singular = if n > p { Solver::Dual } else { Solver::Gram };
@@ -97,14 +104,22 @@ impl Plan {
             };
             Error::input("memory", format!("{need} MiB are needed and {have} MiB allowed"), remedy)
         };
+        let mut otherwise = None;
         let solver = match options.solver {
             Solver::Auto => {
-                // Only the direct solvers have exact leave-one-out errors: where the ridge is to be chosen they come first.
-                let late = |solver: Solver| options.ridge == Ridge::Auto && solver == Solver::Cg;
-                let order =
-                    |a: &&(Solver, u64, f64), b: &&(Solver, u64, f64)| late(a.0).cmp(&late(b.0)).then(a.2.total_cmp(&b.2));
-                let cheapest = costs.iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).min_by(order);
-                cheapest.ok_or_else(|| short(least))?.0
+                let direct =
+                    costs[..2].iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).min_by(|a, b| a.2.total_cmp(&b.2));
+                let iterative = Some(&costs[2]).filter(|(solver, bytes, _)| fits(solver, *bytes));
+                match (direct, iterative) {
+                    (None, None) => return Err(short(least)),
+                    (None, Some(_)) => Solver::Cg,
+                    // Only the direct solvers have exact leave-one-out errors: where the ridge is to be chosen they come first.
+                    (Some(direct), Some(iterative)) if options.ridge != Ridge::Auto && 1.5 * iterative.2 < direct.2 => {
+                        otherwise = Some((direct.0, direct.2 / column));
+                        Solver::Cg
+                    }
+                    (Some(direct), _) => direct.0,
+                }
             }
             asked => {
                 let bytes = costs.iter().find(|(solver, ..)| *solver == asked).map_or(0, |cost| cost.1);
@@ -114,6 +129,6 @@ impl Plan {
                 asked
             }
         };
-        Ok(Self { solver, keep: cg.keep, rank: cg.rank })
+        Ok(Self { solver, keep: cg.keep, rank: cg.rank, otherwise })
     }
 }

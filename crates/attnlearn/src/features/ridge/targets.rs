@@ -19,8 +19,29 @@ pub(super) struct Targets {
     pub intercept: bool,
 }
 
+/// Refuses a source without examples or without targets.
+pub(super) fn present(source: &dyn SetSource) -> Result<()> {
+    if source.len() == 0 {
+        return Err(Error::input("examples", "there are none", "give at least one"));
+    }
+    if source.shape().targets == 0 {
+        return Err(Error::input("targets", "there are none", "give every example at least one number to predict"));
+    }
+    Ok(())
+}
+
+/// What is said of a target that does not vary.
+pub(super) fn constant(target: usize, intercept: bool) -> Error {
+    Error::input(
+        format!("target {target}"),
+        if intercept { "it is the same for all examples" } else { "it is zero for all examples" },
+        "there is nothing to fit: predict the constant, or check how the targets were read",
+    )
+}
+
 impl Targets {
     pub fn read(source: &dyn SetSource, intercept: bool, watch: &dyn Watch) -> Result<Self> {
+        present(source)?;
         let t = source.shape().targets;
         let (mut roots, mut values) = (Vec::new(), Vec::new());
         let mut block = SetBlock::new(source.shape());
@@ -42,15 +63,9 @@ impl Targets {
             }
         }
         let n = roots.len();
-        if n == 0 {
-            return Err(Error::input("examples", "there are none", "give at least one"));
-        }
         let total: f64 = roots.iter().map(|r| r * r).sum();
         if total <= 0.0 {
             return Err(Error::input("weights", "they are all zero", "give some example a positive weight"));
-        }
-        if t == 0 {
-            return Err(Error::input("targets", "there are none", "give every example at least one number to predict"));
         }
         let mut mean = vec![0.0; t];
         if intercept {
@@ -62,11 +77,7 @@ impl Targets {
         for j in 0..t {
             let scale = (0..n).map(|i| (roots[i] * values[i * t + j]).abs()).fold(0.0, f64::max);
             if y.col_as_slice(j).iter().all(|y| y.abs() <= 4.0 * f64::EPSILON * scale) {
-                return Err(Error::input(
-                    format!("target {j}"),
-                    if intercept { "it is the same for all examples" } else { "it is zero for all examples" },
-                    "there is nothing to fit: predict the constant, or check how the targets were read",
-                ));
+                return Err(constant(j, intercept));
             }
         }
         Ok(Self { roots, total, mean, y, intercept })
