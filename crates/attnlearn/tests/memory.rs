@@ -59,7 +59,6 @@ fn conjugate_gradients_keep_to_the_memory_allowed() {
             }
             let allowed = (megabytes << 20) as usize;
             assert!(peak <= allowed + SLACK, "n={n} {ridge:?} keep={keep}: {} of {megabytes} MiB", peak >> 20);
-            // Without a test from below an estimate of everything would pass.
             println!("n={n} {ridge:?} keep={keep}: {} of {megabytes} MiB", peak >> 20);
         }
     }

@@ -150,7 +150,7 @@ mod tests {
             fit_kernel(&KernelSpec::Rfa, &source(100), &options, &whole).unwrap();
             let polls = whole.0.into_inner();
             // A block of targets, one of sets, seven tiles, and the factorisations.
-            assert!(polls >= 1 + 1 + 7 + 1, "{polls}");
+            assert!(polls >= 10, "{polls}");
             for limit in 0..polls {
                 let stopped = fit_kernel(&KernelSpec::Rfa, &source(100), &options, &After(AtomicUsize::new(0), limit));
                 assert!(matches!(stopped, Err(Error::Interrupted)), "{ridge:?} {limit} of {polls}");
