@@ -23,6 +23,7 @@ mod generate;
 mod generate_sets;
 mod heatmap;
 mod inspect;
+mod inspect_sets;
 mod interrupt;
 mod learn;
 mod man;
