@@ -68,6 +68,24 @@ fn inspect_says_what_a_parquet_file_holds() {
     bench.refused("inspect cut.parquet", &["cut.parquet", "cannot be read as Parquet"]);
 }
 
+/// Some of these bring down the Parquet crate; people see one line whatever happens.
+#[test]
+fn damaged_parquet_is_one_line() {
+    let bench = Workbench::new();
+    let whole = golden("sets.parquet");
+    let mut refused = 0;
+    for at in (4..whole.len()).step_by(5) {
+        let mut bytes = whole.clone();
+        bytes[at] = 0xff;
+        bench.write("bad.parquet", &bytes);
+        let run = bench.run("inspect bad.parquet --quiet");
+        assert!(matches!(run.code, Some(0 | 2)), "byte {at}: {run:?}");
+        assert_eq!(run.err.lines().count(), usize::from(run.code == Some(2)), "byte {at}: {run:?}");
+        refused += usize::from(run.code == Some(2));
+    }
+    assert!(refused > 10, "{refused}");
+}
+
 #[test]
 fn inspect_says_what_a_model_is() {
     let bench = Workbench::new();

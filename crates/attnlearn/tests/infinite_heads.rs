@@ -50,7 +50,7 @@ fn many_heads_predict_what_infinitely_many_do() {
         let slope = logs.iter().map(|l| (l.0 - u) * (l.1 - v)).sum::<f64>() / logs.iter().map(|l| (l.0 - u).powi(2)).sum::<f64>();
         println!("{model:?}: slope {slope:.3}, relative gaps {:.4?}", logs.iter().map(|l| l.1.exp()).collect::<Vec<_>>());
         // Six seeds scatter an error by some 15 %, hence a slope over a factor of 64 by some 0.04.
-        assert!((slope + 0.5).abs() < 0.15, "{model:?}: slope {slope}, {logs:?}");
+        assert!((slope + 0.5).abs() < 0.1, "{model:?}: slope {slope}, {logs:?}");
         assert!(logs.windows(2).all(|pair| pair[1].1 < pair[0].1), "{model:?}: {logs:?}");
         assert!(logs[3].1.exp() < 0.1, "{model:?}: {logs:?}");
     }

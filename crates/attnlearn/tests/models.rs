@@ -146,7 +146,7 @@ fn everything_that_can_be_wrong_with_a_model_is_said() {
     refused(&changed(&frozen, |_, m| m["shape"]["targets"] = 2.into()), "2 targets");
     refused(&changed(&frozen, |_, m| m["ridge"] = (-1.0).into()), "ridge -1");
     refused(&changed(&frozen, |_, m| m["map"]["heads"] = 7.into()), "v has shape [24, 1], its model wants [28, 1]");
-    refused(&changed(&frozen, |_, m| m["map"]["heads"] = 0.into()), "at least 1");
+    refused(&changed(&frozen, |_, m| m["map"]["heads"] = 0.into()), "heads = 0");
     refused(&changed(&frozen, |_, m| m["map"]["d"] = 5.into()), "dimension 3 for a map of dimension 5");
     refused(&changed(&frozen, |_, m| m["map"]["mean"] = json!({"matrix": [1.0]})), "not a finite 4×4 matrix");
     refused(&changed(&perceptron, |_, m| m["map"]["keys"] = 3.into()), "sets of up to 4 keys for a map of 3");

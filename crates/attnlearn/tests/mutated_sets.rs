@@ -140,7 +140,9 @@ fn damaged_sums_are_read_or_refused() {
     gram.add(map.as_ref(), &stream(20), 0..1, &Unwatched).expect("sums");
     let mut bytes = Vec::new();
     gram.write(&mut bytes).expect("memory");
-    assert!(Gram::read(&mut bytes.as_slice(), "sums").expect("just written") == gram);
+    let mut again = Vec::new();
+    Gram::read(&mut bytes.as_slice(), "sums").expect("just written").write(&mut again).expect("memory");
+    assert_eq!(again, bytes);
     for len in 0..bytes.len() {
         assert!(Gram::read(&mut &bytes[..len], "sums").is_err(), "{len}");
     }
@@ -150,30 +152,5 @@ fn damaged_sums_are_read_or_refused() {
         damage(&mut rng, &mut damaged, &bytes);
         let _ = Gram::read(&mut damaged.as_slice(), "sums");
         modest("sums");
-    }
-}
-
-#[cfg(feature = "parquet")]
-#[test]
-fn damaged_parquet_is_read_or_refused() {
-    let folder = tempfile::tempdir().expect("a temporary directory");
-    let path = folder.path().join("sets.parquet");
-    let mut rng = ChaCha8Rng::seed_from_u64(3);
-    for name in ["sets.parquet", "sets_mask.parquet"] {
-        let whole = std::fs::read(golden(name)).expect("golden");
-        for round in 0..1500 {
-            let mut bytes = whole.clone();
-            for _ in 0..rng.random_range(1..4) {
-                damage(&mut rng, &mut bytes, &whole);
-            }
-            // Without its first bytes it would not be taken for Parquet.
-            bytes.splice(..bytes.len().min(4), *b"PAR1");
-            std::fs::write(&path, &bytes).expect("written");
-            let _ = attnlearn::data::inspect(&path);
-            if let Ok(sets) = attnlearn::data::open_sets(&path, Targets::Required) {
-                let _ = sets.fill(0, &mut SetBlock::new(sets.shape()));
-            }
-            modest(&format!("{name}, round {round}"));
-        }
     }
 }

@@ -19,6 +19,9 @@ use std::path::Path;
 /// The first bytes of every Parquet file.
 pub(crate) const MAGIC: &[u8] = b"PAR1";
 
+/// The thread that Parquet files are read on. It may panic and nothing be amiss but the file; a program may want to keep quiet about it.
+pub const PARQUET_THREAD: &str = "parquet";
+
 /// Sets that were in a Parquet file.
 pub struct ParquetSets {
     sets: SetFile,
@@ -29,6 +32,10 @@ pub struct ParquetSets {
 impl ParquetSets {
     /// Reads the file.
     pub fn open(path: &Path, targets: Targets) -> Result<Self> {
+        apart(path, || Self::read(path, targets))
+    }
+
+    fn read(path: &Path, targets: Targets) -> Result<Self> {
         let place = path.display().to_string();
         let reader = reader(path)?;
         let columns = Columns::find(&reader, &place, targets)?;
@@ -65,6 +72,10 @@ impl SetSource for ParquetSets {
 
 /// Says what a Parquet file holds; its columns stand for tensors, and their sizes are known where it holds sets.
 pub(super) fn inspect(path: &Path) -> Result<FileSummary> {
+    apart(path, || summary(path))
+}
+
+fn summary(path: &Path) -> Result<FileSummary> {
     let place = path.display().to_string();
     let reader = reader(path)?;
     let about = reader.metadata().file_metadata();
@@ -101,6 +112,16 @@ pub(super) fn inspect(path: &Path) -> Result<FileSummary> {
     let notes = about.key_value_metadata().into_iter().flatten().filter(|note| !matches!(&*note.key, "ARROW:schema" | "pandas"));
     let metadata = notes.map(|note| (note.key.clone(), note.value.clone().unwrap_or_default())).collect();
     Ok(FileSummary { path: place, bytes, format: FileFormat::Parquet, content, tensors, metadata })
+}
+
+/// The Parquet crate panics on some damaged files. So it is run on a thread of its own, whose end is an error of the file.
+fn apart<T: Send>(path: &Path, read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let place = path.display().to_string();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(PARQUET_THREAD.into()).spawn_scoped(scope, read);
+        let thread = thread.map_err(|e| Error::io(path, e))?;
+        thread.join().unwrap_or_else(|_| Err(Error::input(place, "is damaged: it cannot be read as Parquet", "write it again")))
+    })
 }
 
 fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
