@@ -4,10 +4,11 @@ use crate::blocks::check_size;
 use crate::cli::Ending;
 use crate::console::{Console, grouped, number};
 use crate::heatmap::{self, Panel};
+use crate::inspect_sets::{SetSample, describe, say_model};
 use crate::interrupt;
 use crate::session::Session;
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, inspect};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, Targets, inspect, open_sets};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::{Mat, frobenius, inner};
 use serde::Serialize;
@@ -19,18 +20,21 @@ const BLOCKS: u64 = 8;
 /// Heads of a layer up to which every two are compared.
 const MOST_COSINES: usize = 64;
 
-/// Say what a file is: a layer, examples, inputs or outputs.
+/// Say what a file is: a layer, examples, inputs or outputs; sets, predictions or a fitted model.
 ///
 /// Of a layer: the norms of every head. The effective rank of Θ is the exponential of the entropy of its singular values,
-/// taken as shares of their sum: between 1 and d. Of examples: their sizes and, from the first few thousand, their scale.
+/// taken as shares of their sum: between 1 and d. Of examples and sets: their sizes and, from the first few thousand, their scale.
+/// Of a fitted model: its heads, seed, ridge and the norm of its values.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   attnlearn inspect layer.safetensors
   attnlearn inspect layer.safetensors --maps
-  attnlearn inspect examples.npz --json -")]
+  attnlearn inspect examples.npz --json -
+  attnlearn inspect sets.parquet
+  attnlearn inspect model.safetensors")]
 pub struct Args {
-    /// The file (.safetensors or .npz).
+    /// The file (.safetensors, .npz or .parquet).
     file: PathBuf,
     /// Show the attention matrices of a layer.
     #[arg(long)]
@@ -50,6 +54,9 @@ struct InspectReport<'a> {
     /// Of examples and inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample: Option<Sample>,
+    /// Of sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sets: Option<SetSample>,
 }
 
 /// Sizes of a head.
@@ -106,24 +113,27 @@ struct Sample {
 
 /// Count, sum and sum of squares.
 #[derive(Default)]
-struct Sums {
+pub struct Sums {
     n: f64,
     sum: f64,
     squares: f64,
 }
 
 impl Sums {
-    fn add(&mut self, values: &[f64]) {
+    /// Adds numbers.
+    pub fn add(&mut self, values: &[f64]) {
         self.n += values.len() as f64;
         self.sum += values.iter().sum::<f64>();
         self.squares += values.iter().map(|v| v * v).sum::<f64>();
     }
 
-    fn mean(&self) -> f64 {
+    /// Their mean, 0 if there are none.
+    pub fn mean(&self) -> f64 {
         self.sum / self.n.max(1.0)
     }
 
-    fn variance(&self) -> f64 {
+    /// Their variance, 0 if there are none.
+    pub fn variance(&self) -> f64 {
         (self.squares / self.n.max(1.0) - self.mean() * self.mean()).max(0.0)
     }
 }
@@ -177,7 +187,7 @@ impl Args {
         let console = &session.console;
         let summary = inspect(&self.file)?;
         say_summary(console, &summary);
-        let mut report = InspectReport { file: &summary, heads: None, cosines: None, sample: None };
+        let mut report = InspectReport { file: &summary, heads: None, cosines: None, sample: None, sets: None };
         match &summary.content {
             FileKind::Layer { .. } => {
                 let layer = AttentionLayer::load(&self.file)?;
@@ -207,7 +217,14 @@ impl Args {
                 sample.say(console);
                 report.sample = Some(sample);
             }
-            FileKind::Outputs { .. } | FileKind::Unknown { .. } => {}
+            FileKind::Sets { targets, .. } => {
+                let targets = if *targets > 0 { Targets::Required } else { Targets::Ignored };
+                let sample = SetSample::read(open_sets(&self.file, targets)?.as_ref(), BLOCKS)?;
+                sample.say(console);
+                report.sets = Some(sample);
+            }
+            FileKind::Model(model) => say_model(console, model),
+            FileKind::Outputs { .. } | FileKind::Targets { .. } | FileKind::Unknown { .. } => {}
         }
         session.publish("inspect", &report)?;
         Ok(Ending::Done)
@@ -227,6 +244,18 @@ fn say_summary(console: &Console, summary: &FileSummary) {
         }
         FileKind::Inputs { n, k, d } => format!("inputs: n = {}, k = {k}, d = {d}", grouped(*n as u64)),
         FileKind::Outputs { n, k, d_out } => format!("outputs: n = {}, k = {k}, d_out = {d_out}", grouped(*n as u64)),
+        FileKind::Sets { n, keys, d, targets, lengths, weights } => {
+            let keys = if *lengths { format!("up to {keys}") } else { keys.to_string() };
+            let targets = match targets {
+                0 => "no targets".into(),
+                1 => "1 target".into(),
+                t => format!("{t} targets"),
+            };
+            let weights = if *weights { ", weighted" } else { "" };
+            format!("sets: n = {}, N = {keys}, d = {d}, {targets}{weights}", grouped(*n as u64))
+        }
+        FileKind::Targets { n, targets } => format!("targets of sets: n = {}, t = {targets}", grouped(*n as u64)),
+        FileKind::Model(model) => describe(model),
         FileKind::Unknown { reason } => format!("not a file of attnlearn: {reason}"),
     };
     console.say(console.bold(&what));

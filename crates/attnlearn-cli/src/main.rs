@@ -23,6 +23,7 @@ mod generate;
 mod generate_sets;
 mod heatmap;
 mod inspect;
+mod inspect_sets;
 mod interrupt;
 mod learn;
 mod man;
@@ -40,6 +41,7 @@ use cli::{Ending, Failure};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    quiet_parquet();
     match cli::run(std::env::args_os()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,
         Ok(Ending::NotRecovered) => ExitCode::from(1),
@@ -48,5 +50,18 @@ fn main() -> ExitCode {
             console::complain(&failure.to_string());
             ExitCode::from(if failure.is_interruption() { interrupt::EXIT_CODE } else { 2 })
         }
+    }
+}
+
+/// A damaged Parquet file may bring down the thread that reads it, which the library turns into an error: one line says it all.
+fn quiet_parquet() {
+    #[cfg(feature = "parquet")]
+    {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::thread::current().name() != Some(attnlearn::data::PARQUET_THREAD) {
+                usual(panic);
+            }
+        }));
     }
 }

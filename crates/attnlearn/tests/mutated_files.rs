@@ -6,7 +6,7 @@ mod common;
 use attnlearn::data::{Block, ExampleFile, ExampleSource, FileSummary, InputFile};
 use attnlearn::layer::AttentionLayer;
 use common::*;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Shows the bytes to every reader. What they say does not matter.
@@ -22,41 +22,6 @@ fn show(bytes: &[u8]) {
     if let Ok(file) = InputFile::from_bytes(bytes.to_vec(), "file") {
         let shape = attnlearn::data::Shape { k: file.k(), d: file.d(), d_out: 1 };
         let _ = file.fill(0, &mut Block::<f32>::new(shape));
-    }
-}
-
-/// Numbers that headers are fond of getting wrong.
-const EVIL: [u64; 10] = [0, 1, 0xff, 0xffff, 0xffff_ffff, 1 << 32, 1 << 61, (1 << 63) - 1, 1 << 63, u64::MAX];
-
-/// One piece of damage.
-fn damage(rng: &mut impl Rng, bytes: &mut Vec<u8>, donor: &[u8]) {
-    if bytes.is_empty() {
-        return bytes.extend(donor);
-    }
-    let at = rng.random_range(0..bytes.len());
-    let len = rng.random_range(1..32);
-    match rng.random_range(0..8) {
-        0 => bytes[at] ^= 1 << rng.random_range(0..8),
-        1 => bytes[at] = rng.random(),
-        2 => bytes.truncate(at),
-        3 => drop(bytes.drain(at..bytes.len().min(at + len))),
-        4 => drop(bytes.splice(at..at, (0..len).map(|_| rng.random::<u8>()).collect::<Vec<_>>())),
-        5 => {
-            let from = rng.random_range(0..donor.len());
-            let piece = donor[from..donor.len().min(from + len)].to_vec();
-            drop(bytes.splice(at..bytes.len().min(at + piece.len()), piece));
-        }
-        6 => {
-            let value = EVIL[rng.random_range(0..EVIL.len())].to_le_bytes();
-            let width = [2, 4, 8][rng.random_range(0..3)];
-            bytes.iter_mut().skip(at).zip(&value[..width]).for_each(|(b, v)| *b = *v);
-        }
-        // A digit of a size or an offset in a text header.
-        _ => {
-            if let Some(digit) = bytes.iter_mut().skip(at).find(|b| b.is_ascii_digit()) {
-                *digit = b'0' + rng.random_range(0..10);
-            }
-        }
     }
 }
 

@@ -9,12 +9,12 @@ mod stream;
 mod teacher;
 
 pub use block::Block;
-#[cfg(feature = "parquet")]
-pub use file::ParquetSets;
 pub use file::{
-    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, SetColumns, SetFile,
-    SetWriter, Targets, TensorSummary, inspect, open_sets, remove_partial_files, write_atomically,
+    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
+    SetColumns, SetFile, SetWriter, Targets, TensorSummary, inspect, open_sets, remove_partial_files, write_atomically,
 };
+#[cfg(feature = "parquet")]
+pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
 pub use scan::scan;
 pub use stream::TeacherStream;

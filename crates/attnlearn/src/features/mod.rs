@@ -10,6 +10,7 @@
 //! After *What can a Single Attention Layer Learn? A Study Through the Random Features Lens* (Fu, Guo, Bai, Mei).
 
 mod attention;
+pub mod compare;
 pub mod complexity;
 mod evaluate;
 mod inputs;
@@ -26,6 +27,7 @@ pub mod target;
 mod tests;
 
 pub use attention::feature_index;
+pub use compare::{Experiment, Learner, Paired};
 pub use complexity::Complexity;
 pub use evaluate::features_of;
 pub use inputs::{SetInputs, SetStream, Tokens};

@@ -177,29 +177,54 @@ impl FittedModel {
 
     /// Reads a model from the contents of a file that errors will call `place`.
     pub fn from_bytes(bytes: &[u8], place: &str) -> Result<Self> {
-        let contents = Contents::read(bytes, place)?;
-        let bad = |problem: String, remedy: &str| Err(Error::input(place, problem, remedy));
-        let note = |key: &str| contents.metadata.get(key).map(String::as_str);
-        if note("format") != Some(FORMAT) {
+        Self::from_contents(&Contents::read(bytes, place)?, bytes)
+    }
+
+    /// Whether a file says that it is a model.
+    pub(crate) fn claimed_by(contents: &Contents) -> bool {
+        contents.metadata.get("format").is_some_and(|format| format == FORMAT)
+    }
+
+    /// Reads a model from a file of which the table of contents has been read. Nothing is drawn, so what is held is no larger than the file.
+    pub(crate) fn from_contents(contents: &Contents, bytes: &[u8]) -> Result<Self> {
+        let again = "write it again with attnlearn fit";
+        let bad = |problem: String, remedy: &str| Err(Error::input(&contents.place, problem, remedy));
+        // Errors about the description are errors of this file.
+        let of_file = |e: Error| match e {
+            Error::Input { place, problem, .. } => Error::input(&contents.place, format!("{place}: {problem}"), again),
+            other => other,
+        };
+        if !Self::claimed_by(contents) {
             return bad("is not a model of attnlearn fit".into(), "give the file that attnlearn fit wrote");
         }
-        if note("version") != Some(VERSION) {
-            let version = note("version").unwrap_or("none").escape_debug().to_string();
-            return bad(format!("has version {version}, this program reads {VERSION}"), "use the program that wrote it");
+        let note = |key: &str| contents.metadata.get(key).map(String::as_str);
+        match note("version") {
+            Some(VERSION) => {}
+            Some(other) => {
+                let problem = format!("is a model of version {}", other.escape_debug());
+                return bad(problem, &format!("use an attnlearn that reads it; this one reads version {VERSION}"));
+            }
+            None => return bad("is a model without a version".into(), again),
         }
-        let description: Description = match serde_json::from_str(note("model").unwrap_or_default()) {
-            Ok(description) => description,
-            Err(e) => return bad(format!("does not describe its model ({e})"), "write it again"),
+        let description: Description = match note("model").map(serde_json::from_str) {
+            Some(Ok(description)) => description,
+            Some(Err(e)) => return bad(format!("does not describe its model ({})", e.to_string().escape_debug()), again),
+            None => return bad("does not describe its model".into(), again),
         };
+        let (shape, ridge) = (description.shape, description.ridge);
         let intercept = contents.require("intercept", ["t"], FLOATS)?;
         let t = intercept.shape[0];
-        let shape = description.shape;
+        if shape.targets != t || shape.d == 0 || shape.keys == 0 || !(ridge.is_finite() && ridge >= 0.0) {
+            let SetShape { keys, d, targets } = shape;
+            let problem = format!("describes N = {keys}, d = {d}, {targets} targets and ridge {ridge:e}, with {t} intercepts");
+            return bad(problem, again);
+        }
         let predictor = match (description.map, description.kernel) {
             (Some(map), None) => {
-                map.check()?;
+                map.check().and_then(|()| map.check_sets(shape)).map_err(of_file)?;
                 let v = contents.require("v", ["p", "t"], FLOATS)?;
-                if v.shape != [map.features(), t] || map.d != shape.d {
-                    return bad(format!("v has shape {:?}, wanted [{}, {t}]", v.shape, map.features()), "write it again");
+                if v.shape != [map.features(), t] {
+                    return bad(format!("v has shape {:?}, its model wants [{}, {t}]", v.shape, map.features()), again);
                 }
                 Predictor::Frozen { map, v: v.numbers(bytes)?, precision: description.precision.unwrap_or_default() }
             }
@@ -208,20 +233,24 @@ impl FittedModel {
                 let x = contents.require("x", ["n", "N+1", "d"], FLOATS)?;
                 let length = contents.require("length", ["n"], &[Dtype::I64])?;
                 let n = alpha.shape[0];
-                if alpha.shape[1] != t || x.shape != [n, shape.keys + 1, shape.d] || length.shape != [n] {
-                    return bad("alpha, x, length and intercept do not fit together".into(), "write it again");
+                let places = shape.keys.saturating_add(1);
+                if alpha.shape[1] != t || x.shape != [n, places, shape.d] || length.shape != [n] {
+                    return bad("alpha, x, length and intercept do not fit together".into(), again);
+                }
+                if let KernelSpec::Brfa { mean } = &kernel {
+                    mean.check(shape.d).map_err(of_file)?;
                 }
                 let lengths: Vec<usize> = length.numbers(bytes)?.into_iter().map(|l| l as usize).collect();
                 if lengths.iter().any(|l| !(1..=shape.keys).contains(l)) {
-                    return bad("length is not between 1 and N".into(), "write it again");
+                    return bad("length is not between 1 and N".into(), again);
                 }
                 let shape = SetShape { targets: 0, ..shape };
                 let sets = SetBlock { shape, x: x.numbers(bytes)?, lengths, y: Vec::new(), weights: vec![1.0; n] };
                 Predictor::Kernel { kernel, sets, alpha: alpha.numbers(bytes)? }
             }
-            _ => return bad("describes no model".into(), "write it again"),
+            _ => return bad("does not describe one map or one kernel".into(), again),
         };
-        Ok(Self { predictor, intercept: intercept.numbers(bytes)?, ridge: description.ridge, shape })
+        Ok(Self { predictor, intercept: intercept.numbers(bytes)?, ridge, shape })
     }
 }
 

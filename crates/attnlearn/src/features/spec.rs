@@ -40,6 +40,19 @@ pub enum Model {
     RowRelu,
 }
 
+impl Model {
+    /// The name that the program uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rfa => "rfa",
+            Self::Brfa => "brfa",
+            Self::Rfmlp => "rfmlp",
+            Self::Softmax => "softmax",
+            Self::RowRelu => "row-relu",
+        }
+    }
+}
+
 /// The mean `W_0` of every head's matrix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -57,18 +70,36 @@ pub enum Mean {
 }
 
 impl Mean {
+    /// Whether it is a finite matrix for dimension `d`.
+    pub fn check(&self, d: usize) -> Result<()> {
+        let size = d.checked_add(1).and_then(|side| side.checked_mul(side));
+        let (fits, finite) = match self {
+            Self::Zero => (true, true),
+            Self::Identity { scale } => (true, scale.is_finite()),
+            Self::Matrix(w) => (Some(w.len()) == size, w.iter().all(|v| v.is_finite())),
+        };
+        match size {
+            Some(_) if fits && finite => Ok(()),
+            Some(size) => {
+                let problem = format!("a mean that is not a finite {0}×{0} matrix", d + 1);
+                Err(Error::input("mean", problem, format!("give {size} finite numbers, row by row")))
+            }
+            None => Err(Error::input("mean", format!("dimension {d}: more entries than can be counted"), "ask for fewer")),
+        }
+    }
+
     /// The `(d+1)×(d+1)` entries, row by row.
     pub fn entries(&self, d: usize) -> Result<Vec<f64>> {
+        self.check(d)?;
         let size = (d + 1) * (d + 1);
-        let mut entries = vec![0.0; size];
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(size).map_err(|e| Error::input("mean", format!("{size} entries: {e}"), "ask for fewer"))?;
         match self {
-            Self::Zero => {}
-            Self::Identity { scale } => entries.iter_mut().step_by(d + 2).take(d).for_each(|w| *w = *scale),
-            Self::Matrix(w) => entries.clone_from(w),
+            Self::Matrix(w) => entries.extend_from_slice(w),
+            Self::Zero | Self::Identity { .. } => entries.resize(size, 0.0),
         }
-        if entries.len() != size || entries.iter().any(|v| !v.is_finite()) {
-            let problem = format!("a mean that is not a finite {0}×{0} matrix", d + 1);
-            return Err(Error::input("mean", problem, format!("give {size} finite numbers, row by row")));
+        if let Self::Identity { scale } = self {
+            entries.iter_mut().step_by(d + 2).take(d).for_each(|w| *w = *scale);
         }
         Ok(entries)
     }
@@ -139,16 +170,7 @@ impl MapSpec {
         if self.mean != Mean::Zero && matches!(model, Model::Rfa | Model::Rfmlp) {
             return bad("a mean for a model whose weights have none".into(), "leave it out, or choose the model brfa");
         }
-        match &self.mean {
-            Mean::Identity { scale } if !scale.is_finite() => {
-                return bad(format!("mean of scale {scale}"), "give a finite number");
-            }
-            Mean::Matrix(entries) if entries.len() != (d + 1) * (d + 1) || entries.iter().any(|v| !v.is_finite()) => {
-                let remedy = format!("give {} finite numbers, row by row", (d + 1) * (d + 1));
-                return bad(format!("a mean that is not a finite {0}×{0} matrix", d + 1), &remedy);
-            }
-            _ => {}
-        }
+        self.mean.check(d)?;
         if !self.inverse_temperature.is_finite() {
             return bad(format!("inverse temperature {}", self.inverse_temperature), "give a finite number");
         }

@@ -2,8 +2,10 @@
 
 use super::bytes::Bytes;
 use super::examples::{examples_in, inputs_in, outputs_in};
+use super::sets::{sets_in, targets_in};
 use super::tensor::{Contents, FileFormat};
 use crate::Result;
+use crate::features::{FittedModel, KernelSpec, MapSpec, Precision, Predictor, SetShape};
 use crate::layer::{AttentionLayer, Mask};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -74,11 +76,72 @@ pub enum FileKind {
         /// Output dimension.
         d_out: usize,
     },
+    /// Sets: a query with its keys each, and perhaps targets.
+    Sets {
+        /// How many.
+        n: usize,
+        /// The most keys, N.
+        keys: usize,
+        /// Dimension of query and keys.
+        d: usize,
+        /// Targets of a set; 0 if there are none.
+        targets: usize,
+        /// Whether sets may differ in length.
+        lengths: bool,
+        /// Whether sets have weights.
+        weights: bool,
+    },
+    /// Targets of sets alone: predictions.
+    Targets {
+        /// How many sets.
+        n: usize,
+        /// Targets of a set.
+        targets: usize,
+    },
+    /// A model that `attnlearn fit` wrote.
+    Model(Box<ModelSummary>),
     /// None of these.
     Unknown {
         /// Why it is not.
         reason: String,
     },
+}
+
+/// What there is to say about a fitted model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelSummary {
+    /// The frozen map, heads and seed and all; of a model with finitely many heads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<MapSpec>,
+    /// Precision of its features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+    /// The kernel; of a model with infinitely many heads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelSpec>,
+    /// Trained numbers for one target: features p, or sets n that the kernel was fitted on.
+    pub size: usize,
+    /// Sizes of the sets it was fitted on.
+    pub shape: SetShape,
+    /// The ridge; 0 for the ridgeless limit.
+    pub ridge: f64,
+    /// `‖v_t‖` of every target, or `‖α_t‖` for a kernel.
+    pub norms: Vec<f64>,
+    /// `b` of every target.
+    pub intercept: Vec<f64>,
+}
+
+impl From<FittedModel> for ModelSummary {
+    fn from(model: FittedModel) -> Self {
+        let FittedModel { predictor, intercept, ridge, shape } = model;
+        let t = intercept.len();
+        let (map, precision, kernel, numbers) = match predictor {
+            Predictor::Frozen { map, v, precision } => (Some(map), Some(precision), None, v),
+            Predictor::Kernel { kernel, alpha, .. } => (None, None, Some(kernel), alpha),
+        };
+        let norm = |o: usize| numbers.iter().skip(o).step_by(t).map(|v| v * v).sum::<f64>().sqrt();
+        Self { map, precision, kernel, size: numbers.len() / t, shape, ridge, norms: (0..t).map(norm).collect(), intercept }
+    }
 }
 
 /// One tensor of a file.
@@ -95,9 +158,14 @@ pub struct TensorSummary {
     pub problem: Option<String>,
 }
 
-/// Says what a file is. Fails only if it cannot be read at all or is in neither container format.
+/// Says what a file is. Fails only if it cannot be read at all or is in none of the container formats.
 pub fn inspect(path: &Path) -> Result<FileSummary> {
-    FileSummary::of_bytes(&Bytes::open(path)?, &path.display().to_string())
+    let bytes = Bytes::open(path)?;
+    #[cfg(feature = "parquet")]
+    if bytes.starts_with(super::parquet::MAGIC) {
+        return super::parquet::inspect(path);
+    }
+    FileSummary::of_bytes(&bytes, &path.display().to_string())
 }
 
 impl FileSummary {
@@ -128,6 +196,12 @@ impl FileSummary {
 
 impl FileKind {
     fn of(contents: &Contents, bytes: &[u8]) -> Result<Self> {
+        if FittedModel::claimed_by(contents) {
+            return FittedModel::from_contents(contents, bytes).map(|model| Self::Model(Box::new(model.into())));
+        }
+        if let Some(sets) = sets_in(contents).or_else(|| targets_in(contents)) {
+            return sets;
+        }
         let has = |name| contents.tensors.contains_key(name);
         match (has("x"), has("y")) {
             (true, true) => examples_in(contents).map(|(x, y)| {

@@ -21,9 +21,9 @@ mod writer;
 
 pub use atomic::{AtomicFile, remove_partial_files, write_atomically};
 pub use examples::{ExampleFile, InputFile};
-pub use inspect::{FileKind, FileSummary, TensorSummary, inspect};
+pub use inspect::{FileKind, FileSummary, ModelSummary, TensorSummary, inspect};
 #[cfg(feature = "parquet")]
-pub use parquet::ParquetSets;
+pub use parquet::{PARQUET_THREAD, ParquetSets};
 pub use sets::{SetColumns, SetFile, SetWriter, Targets, open_sets};
 pub use tensor::{Dtype, FileFormat};
 pub use writer::{Columns, ExampleWriter};

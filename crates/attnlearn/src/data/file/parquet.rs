@@ -4,8 +4,9 @@
 //! `length`, `mask` (a list) and `weight` are as in the other formats. Columns are compressed and of variable size, so blocks cannot be
 //! addressed in place: the file is read once to learn its sizes and once more into a temporary file of the mapped format.
 
+use super::inspect::{FileKind, FileSummary, TensorSummary};
 use super::sets::{SetColumns, SetFile, SetWriter, Targets};
-use super::tensor::Dtype;
+use super::tensor::{Dtype, FileFormat};
 use crate::features::{SetBlock, SetShape, SetSource};
 use crate::{Error, Result};
 use ::parquet::basic::Type;
@@ -18,6 +19,9 @@ use std::path::Path;
 /// The first bytes of every Parquet file.
 pub(crate) const MAGIC: &[u8] = b"PAR1";
 
+/// The thread that Parquet files are read on. It may panic and nothing be amiss but the file; a program may want to keep quiet about it.
+pub const PARQUET_THREAD: &str = "parquet";
+
 /// Sets that were in a Parquet file.
 pub struct ParquetSets {
     sets: SetFile,
@@ -28,9 +32,12 @@ pub struct ParquetSets {
 impl ParquetSets {
     /// Reads the file.
     pub fn open(path: &Path, targets: Targets) -> Result<Self> {
+        apart(path, || Self::read(path, targets))
+    }
+
+    fn read(path: &Path, targets: Targets) -> Result<Self> {
         let place = path.display().to_string();
-        let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        let reader = SerializedFileReader::new(file).map_err(|e| corrupt(&place, &e))?;
+        let reader = reader(path)?;
         let columns = Columns::find(&reader, &place, targets)?;
         let (n, shape) = columns.sizes(&reader)?;
         let folder = tempfile::tempdir().map_err(|source| Error::Io { place: "temporary folder".into(), source })?;
@@ -61,6 +68,65 @@ impl SetSource for ParquetSets {
     fn fill(&self, index: u64, block: &mut SetBlock) -> Result<()> {
         self.sets.fill(index, block)
     }
+}
+
+/// Says what a Parquet file holds; its columns stand for tensors, and their sizes are known where it holds sets.
+pub(super) fn inspect(path: &Path) -> Result<FileSummary> {
+    apart(path, || summary(path))
+}
+
+fn summary(path: &Path) -> Result<FileSummary> {
+    let place = path.display().to_string();
+    let reader = reader(path)?;
+    let about = reader.metadata().file_metadata();
+    let schema = about.schema_descr_ptr();
+    let name = |c: usize| schema.column(c).path().parts().first().cloned().unwrap_or_default();
+    let has_targets = (0..schema.num_columns()).any(|c| name(c) == "y");
+    let targets = if has_targets { Targets::Required } else { Targets::Ignored };
+    let found = Columns::find(&reader, &place, targets).and_then(|columns| Ok((columns.sizes(&reader)?, columns)));
+    let (sizes, content) = match found {
+        Ok(((n, SetShape { keys, d, targets }), columns)) => {
+            let n = usize::try_from(n).unwrap_or(usize::MAX);
+            let (lengths, weights) = (true, columns.weight.is_some());
+            (Some((n, keys, d, targets)), FileKind::Sets { n, keys, d, targets, lengths, weights })
+        }
+        Err(e) => (None, FileKind::Unknown { reason: e.to_string() }),
+    };
+    let rows = usize::try_from(about.num_rows()).unwrap_or(0);
+    let shape = |column: usize| match (name(column).as_str(), sizes, schema.column(column).max_rep_level()) {
+        ("x", Some((n, keys, d, _)), _) => vec![n, keys + 1, d],
+        ("y", Some((n, _, _, targets)), 1) => vec![n, targets],
+        ("mask", Some((n, keys, ..)), _) => vec![n, keys],
+        _ => vec![rows],
+    };
+    let tensors = (0..schema.num_columns())
+        .map(|c| TensorSummary {
+            name: name(c),
+            dtype: schema.column(c).physical_type().to_string(),
+            shape: shape(c),
+            problem: None,
+        })
+        .collect();
+    let bytes = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
+    // What Arrow and pandas leave for themselves is long and says nothing new.
+    let notes = about.key_value_metadata().into_iter().flatten().filter(|note| !matches!(&*note.key, "ARROW:schema" | "pandas"));
+    let metadata = notes.map(|note| (note.key.clone(), note.value.clone().unwrap_or_default())).collect();
+    Ok(FileSummary { path: place, bytes, format: FileFormat::Parquet, content, tensors, metadata })
+}
+
+/// The Parquet crate panics on some damaged files. So it is run on a thread of its own, whose end is an error of the file.
+fn apart<T: Send>(path: &Path, read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let place = path.display().to_string();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(PARQUET_THREAD.into()).spawn_scoped(scope, read);
+        let thread = thread.map_err(|e| Error::io(path, e))?;
+        thread.join().unwrap_or_else(|_| Err(Error::input(place, "is damaged: it cannot be read as Parquet", "write it again")))
+    })
+}
+
+fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    SerializedFileReader::new(file).map_err(|e| corrupt(&path.display().to_string(), &e))
 }
 
 fn corrupt(place: &str, error: &ParquetError) -> Error {
@@ -282,9 +348,7 @@ impl Column {
         if self.depth == 0 {
             starts = vec![0; numbers.len().max(definitions.len())];
         }
-        let row_of = |entry: usize| {
-            first + starts[..=entry.min(starts.len().saturating_sub(1))].iter().filter(|s| **s == 0).count() as u64 - 1
-        };
+        let row_of = |entry: usize| first + (starts.iter().take(entry + 1).filter(|s| **s == 0).count() as u64).saturating_sub(1);
         if let Some(entry) = definitions.iter().position(|d| *d < self.definition) {
             let place = format!("{}, row {}", self.place, row_of(entry));
             return Err(Error::input(place, "holds an empty list or a missing value", "remove the row or mend it"));

@@ -10,6 +10,7 @@
 
 use super::atomic::AtomicFile;
 use super::bytes::Bytes;
+use super::inspect::FileKind;
 use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSpec, View, byte_len, offence};
 use super::writer::{TensorSink, sink};
 use crate::features::{SetBlock, SetShape, SetSource};
@@ -80,19 +81,17 @@ impl Column {
     }
 }
 
-impl SetFile {
-    /// Maps a file and checks its header; no set is read.
-    pub fn open(path: &Path, targets: Targets) -> Result<Self> {
-        Self::read(Bytes::open(path)?, &path.display().to_string(), targets)
-    }
+/// The tensors of a file of sets, whose sizes agree.
+struct Tensors {
+    x: View<3>,
+    y: Option<Column>,
+    presence: Presence,
+    weight: Option<View<1>>,
+}
 
-    /// Sets in memory, in the format of a file; errors will call them `place`.
-    pub fn from_bytes(bytes: Vec<u8>, place: &str, targets: Targets) -> Result<Self> {
-        Self::read(Bytes::Owned(bytes), place, targets)
-    }
-
-    fn read(bytes: Bytes, place: &str, targets: Targets) -> Result<Self> {
-        let contents = Contents::read(&bytes, place)?;
+impl Tensors {
+    fn find(contents: &Contents, targets: Targets) -> Result<Self> {
+        let place = contents.place.as_str();
         let x = contents.require("x", ["n", "N+1", "d"], INPUTS)?;
         let [n, places, _] = x.shape;
         if places < 2 {
@@ -110,7 +109,7 @@ impl SetFile {
             }
         };
         let y = match targets {
-            Targets::Required => Some(Column::read(&contents)?),
+            Targets::Required => Some(Column::read(contents)?),
             Targets::Ignored => None,
         };
         y.as_ref().map_or(Ok(()), |y| agree("y", y.n(), n, "rows"))?;
@@ -133,6 +132,43 @@ impl SetFile {
         };
         let weight = contents.optional("weight", ["n"], FLOATS)?;
         weight.as_ref().map_or(Ok(()), |w| agree("weight", w.shape[0], n, "rows"))?;
+        Ok(Self { x, y, presence, weight })
+    }
+}
+
+/// Sets, as [`super::inspect()`] sees them: `x` with a number or a row of numbers a set, or with a column that only sets have.
+pub(super) fn sets_in(contents: &Contents) -> Option<Result<FileKind>> {
+    let rank = |name: &str| contents.tensors.get(name).map(|t| t.shape.len());
+    let columns = ["length", "mask", "weight"].iter().any(|name| rank(name).is_some());
+    let targets = if rank("y").is_some() { Targets::Required } else { Targets::Ignored };
+    (rank("x").is_some() && (columns || matches!(rank("y"), Some(1 | 2)))).then(|| {
+        let found = Tensors::find(contents, targets)?;
+        let [n, places, d] = found.x.shape;
+        let (lengths, weights) = (!matches!(found.presence, Presence::All), found.weight.is_some());
+        let targets = found.y.as_ref().map_or(0, Column::targets);
+        Ok(FileKind::Sets { n, keys: places - 1, d, targets, lengths, weights })
+    })
+}
+
+/// Targets alone, as `attnlearn predict` writes them.
+pub(super) fn targets_in(contents: &Contents) -> Option<Result<FileKind>> {
+    matches!(contents.tensors.get("y")?.shape.len(), 1 | 2)
+        .then(|| Column::read(contents).map(|y| FileKind::Targets { n: y.n(), targets: y.targets() }))
+}
+
+impl SetFile {
+    /// Maps a file and checks its header; no set is read.
+    pub fn open(path: &Path, targets: Targets) -> Result<Self> {
+        Self::read(Bytes::open(path)?, &path.display().to_string(), targets)
+    }
+
+    /// Sets in memory, in the format of a file; errors will call them `place`.
+    pub fn from_bytes(bytes: Vec<u8>, place: &str, targets: Targets) -> Result<Self> {
+        Self::read(Bytes::Owned(bytes), place, targets)
+    }
+
+    fn read(bytes: Bytes, place: &str, targets: Targets) -> Result<Self> {
+        let Tensors { x, y, presence, weight } = Tensors::find(&Contents::read(&bytes, place)?, targets)?;
         Ok(Self { bytes, x, y, presence, weight })
     }
 

@@ -173,6 +173,8 @@ pub enum FileFormat {
     Safetensors,
     /// What `numpy.savez` writes.
     Npz,
+    /// Columns, of sets only; read and not written.
+    Parquet,
 }
 
 /// The table of contents of a file.

@@ -40,6 +40,10 @@ pub(super) fn sink(file: &AtomicFile, format: FileFormat, tensors: &[TensorSpec]
     Ok(match format {
         FileFormat::Safetensors => Box::new(SafetensorsSink::create(file, tensors)?),
         FileFormat::Npz => Box::new(NpzSink::create(file, tensors)?),
+        FileFormat::Parquet => {
+            let place = file.path().display().to_string();
+            return Err(Error::input(place, "Parquet is read and not written", "write .safetensors or .npz"));
+        }
     })
 }
 

@@ -1,0 +1,156 @@
+//! Damaged files of sets, models and sums are read or refused: no reader panics, and none asks for much more memory than the file has
+//! bytes. The damage is drawn from fixed seeds; `fuzz/` has the open-ended form of these tests.
+
+mod common;
+
+use attnlearn::data::{FileSummary, SetFile, Targets};
+use attnlearn::features::ridge::{Gram, Options, Ridge, Unwatched};
+use attnlearn::features::{
+    FittedModel, KernelSpec, Learner, MapSpec, Mean, Model, Precision, SetBlock, SetInputs, SetSource, SetStream, Sets, Target,
+};
+use common::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, which remembers the largest request.
+struct Watched;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code)] // hands everything on unchanged
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LARGEST.fetch_max(size, Ordering::Relaxed);
+        unsafe { System.realloc(at, layout, size) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+/// The files here have a few kilobytes.
+const MODEST: usize = 64 << 20;
+
+#[track_caller]
+fn modest(what: &str) {
+    let largest = LARGEST.load(Ordering::Relaxed);
+    assert!(largest <= MODEST, "{what}: {largest} bytes at once");
+}
+
+fn stream(n: u64) -> SetStream {
+    let inputs = SetInputs { min_keys: 2, ..SetInputs::new(3, 2) };
+    let target = Target::new(&"average:p=2".parse().expect("a target"), inputs, 5).expect("a target");
+    SetStream::new(target, 3, n)
+}
+
+/// Sets with lengths and weights.
+fn valid_sets(extension: &str) -> Vec<u8> {
+    use attnlearn::data::{Dtype, SetColumns, SetWriter};
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("sets").with_extension(extension);
+    let sets = Sets::read(&stream(12)).expect("sets");
+    let columns = SetColumns { x: Some(Dtype::F32), y: Some(Dtype::F64), length: true, weight: true };
+    let mut writer = SetWriter::create(&path, sets.shape(), 12, columns).expect("a writer");
+    writer.append(sets.block()).expect("room");
+    writer.finish().expect("a file");
+    std::fs::read(path).expect("just written")
+}
+
+fn models() -> Vec<Vec<u8>> {
+    let map = |model| Learner::Frozen { map: MapSpec::new(model, 2, 3, 4, 7), precision: Precision::F64 };
+    let biased = KernelSpec::Brfa { mean: Mean::Matrix(vec![0.5; 9]) };
+    let options = Options { ridge: Ridge::Given(0.1), ..Default::default() };
+    [map(Model::Brfa), map(Model::Rfmlp), Learner::Kernel(biased), Learner::Kernel(KernelSpec::Rfmlp)]
+        .iter()
+        .map(|learner| learner.fit(&stream(10), &options).expect("a fit").to_bytes(&notes(&[]), false).expect("bytes"))
+        .collect()
+}
+
+/// Shows the bytes to every reader but Parquet's. What they say does not matter.
+fn show(bytes: &[u8]) {
+    let _ = FileSummary::of_bytes(bytes, "file");
+    for targets in [Targets::Required, Targets::Ignored] {
+        if let Ok(file) = SetFile::from_bytes(bytes.to_vec(), "file", targets) {
+            let mut block = SetBlock::new(file.shape());
+            for index in [0, 1, u64::MAX] {
+                let _ = file.fill(index, &mut block);
+            }
+        }
+    }
+    if let Ok(model) = FittedModel::from_bytes(bytes, "file") {
+        let written = model.to_bytes(&notes(&[]), false).expect("what was read can be written");
+        assert!(FittedModel::from_bytes(&written, "file").is_ok());
+        // Heads are drawn only for sets of the model's own sizes, which nobody has if they are absurd.
+        if model.check_sets(stream(1).shape(), "sets").is_ok() && model.shape.keys <= 64 {
+            let sets = Sets::read(&stream(4)).expect("sets");
+            let _ = model.prepare().and_then(|prediction| prediction.predict(sets.block()));
+        }
+    }
+}
+
+#[test]
+fn damaged_sets_and_models_are_read_or_refused() {
+    let mut valid = vec![valid_sets("safetensors"), valid_sets("npz")];
+    valid.extend(models());
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for (kind, bytes) in valid.iter().enumerate() {
+        show(bytes);
+        for _ in 0..1500 {
+            let donor = &valid[rng.random_range(0..valid.len())];
+            let mut bytes = bytes.clone();
+            for _ in 0..rng.random_range(1..4) {
+                damage(&mut rng, &mut bytes, donor);
+            }
+            show(&bytes);
+            modest(&format!("kind {kind}"));
+        }
+    }
+}
+
+#[test]
+fn every_truncation_of_sets_and_models_is_refused() {
+    let mut valid = vec![valid_sets("safetensors"), valid_sets("npz")];
+    valid.extend(models());
+    for bytes in valid {
+        for len in 0..bytes.len() {
+            assert!(SetFile::from_bytes(bytes[..len].to_vec(), "file", Targets::Required).is_err(), "{len}");
+            assert!(FittedModel::from_bytes(&bytes[..len], "file").is_err(), "{len}");
+        }
+    }
+}
+
+/// Damage to a header's sizes is refused before memory is asked for; a Gram matrix cut short is refused.
+#[test]
+fn damaged_sums_are_read_or_refused() {
+    let map = MapSpec::new(Model::Rfa, 2, 3, 3, 1).build::<f64>().expect("a map");
+    let mut gram = Gram::new(9, 1);
+    gram.add(map.as_ref(), &stream(20), 0..1, &Unwatched).expect("sums");
+    let mut bytes = Vec::new();
+    gram.write(&mut bytes).expect("memory");
+    let mut again = Vec::new();
+    Gram::read(&mut bytes.as_slice(), "sums").expect("just written").write(&mut again).expect("memory");
+    assert_eq!(again, bytes);
+    for len in 0..bytes.len() {
+        assert!(Gram::read(&mut &bytes[..len], "sums").is_err(), "{len}");
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    for _ in 0..5000 {
+        let mut damaged = bytes.clone();
+        damage(&mut rng, &mut damaged, &bytes);
+        let _ = Gram::read(&mut damaged.as_slice(), "sums");
+        modest("sums");
+    }
+}
