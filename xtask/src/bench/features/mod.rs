@@ -8,6 +8,7 @@ mod job;
 mod peers;
 
 use attnlearn::data::{Dtype, SetColumns, SetWriter};
+use attnlearn::features::{Experiment, Learner, Paired, Precision};
 use attnlearn::features::{MapSpec, Model, SetBlock, SetInputs, SetSource, SetStream, Target, TargetSpec};
 use clap::{Args, ValueEnum};
 pub use job::{JobArgs, run as run_job};
@@ -41,6 +42,8 @@ pub enum Part {
     Large,
     /// Infinitely many heads.
     Kernel,
+    /// RFA, BRFA and RFMLP on the paper's targets.
+    Paper,
 }
 
 /// The command line.
@@ -50,7 +53,7 @@ pub struct FeatureArgs {
     #[arg(long, default_value = "python3")]
     python: PathBuf,
     /// What to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "fit,map,stream,large,kernel")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "fit,map,stream,large,kernel,paper")]
     only: Vec<Part>,
     /// Times that everyone has a turn; the fastest counts.
     #[arg(long, default_value_t = 2)]
@@ -92,6 +95,7 @@ pub fn run(args: &FeatureArgs) -> Result<(), String> {
             Part::Stream => report.stream()?,
             Part::Large => report.large()?,
             Part::Kernel => report.kernel()?,
+            Part::Paper => report.paper()?,
         }
         report.save()?;
     }
@@ -210,21 +214,21 @@ impl Report {
         self.line(&format!("## Fits: d = N = {D}, M = {HEADS} (p = {p}), n = {N}\n"));
         self.line(&format!(
             "Target `average:p=3`, standard deviation of the noise in y as given, errors on {N_TEST} sets without noise, ridge of least exact\n\
-             leave-one-out error (`path`, f64). Counted: {work:.3e} multiply-adds, of them features {:.1} %, products {:.1} %, Cholesky {:.1} %.\n",
+             leave-one-out error (`path`, in the widest precision shown). Counted: {work:.3e} multiply-adds, of them features {:.1} %, products {:.1} %, Cholesky {:.1} %.\n",
             100.0 * features / work,
             100.0 * (work - features - m.powi(3) / 6.0) / work,
             100.0 * m.powi(3) / 6.0 / work
         ));
-        for (name, noise) in [("noise-0.3", 0.3), ("noise-0", 0.0)] {
+        for (name, noise, dtypes) in [("noise-0.3", 0.3, &DTYPES[..]), ("noise-0", 0.0, &DTYPES[..1])] {
             let data = self.problem(name, noise)?;
             let mut paths = Vec::new();
-            for dtype in DTYPES {
+            for dtype in dtypes {
                 let mut arguments = words(&["--job", "path", "--dtype", dtype, "--heads", &HEADS.to_string()]);
                 arguments.extend(words(&["--seed", &SEED.to_string(), "--solver", "dual"]));
                 arguments.extend(["--data".into(), shown(&data.train), "--test".into(), shown(&data.test)]);
                 paths.push(self.bench.run(Peer::Attnlearn, &arguments)?);
             }
-            let ridge = number(&paths[1], "ridge");
+            let ridge = paths.last().map_or(f64::NAN, |path| number(path, "ridge"));
             self.line(&format!("### Noise {noise}: ridge {ridge:.3e}\n"));
             self.table(&[
                 "",
@@ -235,7 +239,7 @@ impl Report {
                 "held-out MSE/Var",
                 "against the better reference's",
             ]);
-            for (index, dtype) in DTYPES.iter().enumerate() {
+            for (index, dtype) in dtypes.iter().enumerate() {
                 let direct = self.fits(&PEERS, &data, dtype, ridge, &["--solver", "dual"])?;
                 let auto = self.fits(&PEERS[..1], &data, dtype, ridge, &["--solver", "auto"])?;
                 let better = if total(&direct[1]) <= total(&direct[2]) { &direct[1] } else { &direct[2] };
@@ -377,7 +381,7 @@ impl Report {
         self.table(&["", "ridge", "seconds", "iterations", "relative residual", "peak memory", "held-out MSE/Var"]);
         let data = self.sets("large", LARGE_N, 4, 0.3, Dtype::F32)?;
         let test = self.sets("test", N_TEST, 2, 0.0, Dtype::F64)?;
-        for (dtype, ridge) in [("f32", "1e-4"), ("f32", "1e-5")] {
+        for (dtype, ridge) in [("f32", "1e-4")] {
             let mut arguments =
                 words(&["--job", "stream", "--dtype", dtype, "--ridge", ridge, "--solver", "cg", "--memory", "4"]);
             arguments.extend(words(&["--heads", &LARGE_HEADS.to_string(), "--seed", &SEED.to_string()]));
@@ -392,6 +396,50 @@ impl Report {
                 format!("{:.2} GiB", number(&r, "peak_bytes") / f64::from(1u32 << 30)),
                 format!("{:.4e}", number(&r, "mse_over_var")),
             ];
+            self.row(&row);
+        }
+        self.line("");
+        Ok(())
+    }
+
+    /// Paired comparisons of the models, everything drawn from the seed.
+    fn paper(&mut self) -> Result<(), String> {
+        const PAPER_N: u64 = 4096;
+        const SEEDS: std::ops::Range<u64> = 200..205;
+        self.line(&format!(
+            "## The paper's comparison: d = N = {D}, M = {HEADS}, n = {PAPER_N}, {} seeds, ridge of least leave-one-out error, f32\n",
+            SEEDS.end - SEEDS.start
+        ));
+        self.line(
+            "Mean held-out MSE/Var, and the ratio of two models' errors, seed by seed, with its interval of confidence 95 %.\n",
+        );
+        self.table(&["target", "RFA", "BRFA", "RFMLP", "RFA / RFMLP", "BRFA / RFMLP", "BRFA / RFA"]);
+        for target in [
+            "average:p=2",
+            "average:p=5",
+            "correlation:p=1,q=0",
+            "correlation:p=1,q=1",
+            "correlation:p=2,q=1",
+            "correlation:p=4,q=2",
+        ] {
+            let spec: TargetSpec = target.parse().map_err(|e| format!("{target}: {e}"))?;
+            let experiment = Experiment::new(spec, SetInputs::new(KEYS, D), PAPER_N, N_TEST);
+            let mut errors = Vec::new();
+            for model in [Model::Rfa, Model::Brfa, Model::Rfmlp] {
+                let learner = Learner::Frozen { map: MapSpec::new(model, D, KEYS, HEADS, 0), precision: Precision::F32 };
+                let fits = SEEDS.map(|seed| experiment.held_out(&learner, seed).map(|score| score.nmse));
+                errors.push(fits.collect::<attnlearn::Result<Vec<f64>>>().map_err(|e| e.to_string())?);
+                eprintln!("{target} {model:?}: {:.4?}", errors.last());
+            }
+            self.bench.note(&serde_json::json!({
+                "job": "paper", "target": target, "n": PAPER_N, "rfa": errors[0], "brfa": errors[1], "rfmlp": errors[2]
+            }))?;
+            let mean = |i: usize| format!("{:.4}", errors[i].iter().sum::<f64>() / errors[i].len() as f64);
+            let ratio = |a: usize, b: usize| {
+                let paired = Paired::log_ratio(&errors[a], &errors[b]).map_err(|e| e.to_string())?;
+                Ok::<_, String>(format!("{:.3} ({:.3} to {:.3})", paired.mean.exp(), paired.low.exp(), paired.high.exp()))
+            };
+            let row = [target.to_owned(), mean(0), mean(1), mean(2), ratio(0, 2)?, ratio(1, 2)?, ratio(1, 0)?];
             self.row(&row);
         }
         self.line("");

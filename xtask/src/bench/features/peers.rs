@@ -64,9 +64,14 @@ impl Bench {
         let mut report: Value = serde_json::from_str(line).map_err(|e| format!("{peer:?} printed no report: {e}"))?;
         report["arguments"] = self.plain(arguments).into();
         report["wall_seconds"] = start.elapsed().as_secs_f64().into();
-        writeln!(self.raw, "{report}").map_err(|e| e.to_string())?;
+        self.note(&report)?;
         eprintln!("{peer:?} {}: {:.2} s", self.plain(arguments), total(&report));
         Ok(report)
+    }
+
+    /// Adds a raw row.
+    pub fn note(&mut self, row: &Value) -> Result<(), String> {
+        writeln!(self.raw, "{row}").map_err(|e| e.to_string())
     }
 
     /// Runs a job by several peers in turn, `rounds` times, and keeps the fastest report of each.
