@@ -44,10 +44,18 @@ const OUTER: [f64; 11] = [
 /// on the sphere `ρ = ¼ (1 + ⟨x_0, x_0'⟩)(1 + ⟨x_i, x_j'⟩)`, and few pairs are beyond ½. A lane's bits do not depend on the others.
 #[inline(always)]
 pub fn kappas(rho: &[f64; LANES]) -> [f64; LANES] {
-    let mut kappa: [f64; LANES] = std::array::from_fn(|l| f64::mul_add(0.25, rho[l], polynomial(&INNER, rho[l] * rho[l])));
-    if rho.iter().fold(false, |far, rho| far | (rho.abs() > 0.5)) {
+    // Plain loops: a closure would not be compiled for the caller's instruction set.
+    let (mut kappa, mut far) = ([0.0; LANES], false);
+    for l in 0..LANES {
+        kappa[l] = f64::mul_add(0.25, rho[l], polynomial(&INNER, rho[l] * rho[l]));
+    }
+    for l in 0..LANES {
+        far |= rho[l].abs() > 0.5;
+    }
+    if far {
         for l in 0..LANES {
-            let (a, half) = (rho[l].abs(), 0.5 - 0.5 * rho[l].abs());
+            let a = rho[l].abs();
+            let half = 0.5 - 0.5 * a;
             let half = if half > 0.0 { half } else { 0.0 };
             let outer = f64::mul_add(0.25, rho[l] + a, half * half.sqrt() * polynomial(&OUTER, half));
             kappa[l] = if a > 0.5 { outer } else { kappa[l] };

@@ -122,13 +122,16 @@ fn series<S: Simd, const G: usize>(simd: S, a: &[Side; G], c: &[f64], rho: &[f64
     for e in 0..line {
         // Vector `e % split` of key `e / split`.
         let c = &c[e / split * TERMS * split + e % split..];
-        let rho: [_; G] = std::array::from_fn(|i| rho[i * line + e]);
+        let mut rhos = [f64::splat(simd, 0.0); G];
+        for i in 0..G {
+            rhos[i] = rho[i * line + e];
+        }
         let mut sums = [f64::splat(simd, 0.0); G];
         for k in (0..TERMS).rev() {
             let b = c[k * split];
             for i in 0..G {
                 let term = f64::times(simd, f64::splat(simd, a[i].c[k]), b);
-                sums[i] = f64::fma(simd, sums[i], rho[i], term);
+                sums[i] = f64::fma(simd, sums[i], rhos[i], term);
             }
         }
         for i in 0..G {
@@ -210,7 +213,11 @@ impl<const N: usize> Rule<N> {
         far_b.clear();
         for (panel, part) in rho.as_chunks::<LANES>().0.iter().enumerate() {
             // Most panels have none: one test for all lanes.
-            if part.iter().fold(false, |far, rho| far | (rho.abs() > limit)) {
+            let mut any = false;
+            for rho in part {
+                any |= rho.abs() > limit;
+            }
+            if any {
                 for (l, rho) in part.iter().enumerate().filter(|(_, rho)| rho.abs() > limit) {
                     places.push(panel * LANES + l);
                     far_rho.push(*rho);

@@ -102,12 +102,14 @@ impl WithSimd for Tile<'_> {
                 row_dots(simd, &sets.keys[place * width..], count, width, panel.keys, &panel.units, r);
                 let weights = &sets.weights[place..place + count];
                 match expectation {
-                    Expectation::Centred => centred(weights, &query, panel, r, |r, k| r * k, &mut total),
-                    Expectation::Perceptron => centred(weights, &query, panel, r, |_, k| k, &mut total),
+                    Expectation::Centred => centred::<true>(weights, &query, panel, r, &mut total),
+                    Expectation::Perceptron => centred::<false>(weights, &query, panel, r, &mut total),
                     Expectation::Biased(biased) => {
                         let (rho, mean) = (&mut rho[..count * line], &mut mean[..count * line]);
                         for (rho, r) in rho.as_chunks_mut::<LANES>().0.iter_mut().zip(r.as_chunks::<LANES>().0) {
-                            (0..LANES).for_each(|l| rho[l] = query[l] * r[l]);
+                            for l in 0..LANES {
+                                rho[l] = query[l] * r[l];
+                            }
                         }
                         let sides = &sets.sides[place..place + count];
                         if let Ok(sides) = <&[Side; KEYS]>::try_from(sides) {
@@ -118,7 +120,7 @@ impl WithSimd for Tile<'_> {
                             }
                         }
                         for ((weight, r), mean) in weights.iter().zip(r.chunks(line)).zip(mean.chunks(line)) {
-                            add(*weight, panel, |e, l| r[e + l] * mean[e + l], &mut total);
+                            add(*weight, panel, r, mean, &mut total);
                         }
                     }
                 }
@@ -130,33 +132,31 @@ impl WithSimd for Tile<'_> {
     }
 }
 
-/// `total += Σ_ij w_i w_j' term(r_ij, κ(r_0 r_ij))`, lane by lane.
+/// `total += Σ_ij w_i w_j' r_ij^e κ(r_0 r_ij)`, lane by lane; `e` is 1 for attention, 0 for the perceptron.
 #[inline(always)]
-fn centred(
-    weights: &[f64],
-    query: &[f64; LANES],
-    panel: &Panel,
-    r: &[f64],
-    term: impl Fn(f64, f64) -> f64,
-    total: &mut [f64; LANES],
-) {
+fn centred<const ATTENTION: bool>(weights: &[f64], query: &[f64; LANES], panel: &Panel, r: &[f64], total: &mut [f64; LANES]) {
     for (weight, r) in weights.iter().zip(r.chunks_exact((panel.keys * LANES).max(1))) {
         for (r, w) in r.as_chunks::<LANES>().0.iter().zip(panel.weights.as_chunks::<LANES>().0) {
-            let rho = std::array::from_fn(|l| query[l] * r[l]);
+            let mut rho = [0.0; LANES];
+            for l in 0..LANES {
+                rho[l] = query[l] * r[l];
+            }
             let kappa = kappas(&rho);
             for l in 0..LANES {
-                total[l] = f64::mul_add(weight * w[l], term(r[l], kappa[l]), total[l]);
+                let term = if ATTENTION { r[l] * kappa[l] } else { kappa[l] };
+                total[l] = f64::mul_add(weight * w[l], term, total[l]);
             }
         }
     }
 }
 
-/// `total += weight Σ_j w_j' term(j)`, lane by lane.
+/// `total += weight Σ_j w_j' r_j mean_j`, lane by lane.
 #[inline(always)]
-fn add(weight: f64, panel: &Panel, term: impl Fn(usize, usize) -> f64, total: &mut [f64; LANES]) {
-    for (j, w) in panel.weights.as_chunks::<LANES>().0.iter().enumerate() {
+fn add(weight: f64, panel: &Panel, r: &[f64], mean: &[f64], total: &mut [f64; LANES]) {
+    let (r, mean) = (r.as_chunks::<LANES>().0, mean.as_chunks::<LANES>().0);
+    for ((w, r), mean) in panel.weights.as_chunks::<LANES>().0.iter().zip(r).zip(mean) {
         for l in 0..LANES {
-            total[l] = f64::mul_add(weight * w[l], term(j * LANES, l), total[l]);
+            total[l] = f64::mul_add(weight * w[l], r[l] * mean[l], total[l]);
         }
     }
 }

@@ -138,9 +138,10 @@ impl Nystrom {
     }
 }
 
-/// Iterations that conjugate gradients take at a condition number of `1 + ratio`.
+/// Iterations that conjugate gradients take when the last eigenvalue of the sketch is `ratio · μ`: twice the bound for a condition number
+/// of `1 + ratio`, as measured, since the sketch sees its last eigenvalues too small.
 fn iterations(ratio: f64, tolerance: f64) -> f64 {
-    0.5 * (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
+    (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
 }
 
 impl Preconditioner<'_> {
