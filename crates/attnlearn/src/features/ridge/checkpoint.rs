@@ -126,7 +126,7 @@ impl Checkpoint {
         }
         // The sizes follow from the map and the examples: what says otherwise is damaged, and is not worth the memory.
         let (p, t) = (data.features() as u64, data.source.shape().targets as u64);
-        let numbers = 1 + p + 2 * t + p * t + p * (p + 1) / 2;
+        let numbers = 1 + p + 4 * t + p * t + p * (p + 1) / 2;
         if size != 8 + 8 + len as u64 + 8 + 8 + 24 + 8 * numbers + 8 {
             return Err(damaged());
         }
@@ -250,8 +250,8 @@ mod tests {
         let whole = fit::<f64>(&map, &sets, &Options { solver: Solver::Gram, ..options() }, &Unwatched).unwrap();
         let mut runs = 0;
         let continued = loop {
-            // Nine blocks of targets, nine of examples, then two panels at a time.
-            match fit_with_checkpoint::<f64>(&map, &sets, &options(), Some(&point), &After(AtomicUsize::new(0), 20)) {
+            // Nine blocks of examples for their hash, then two panels at a time.
+            match fit_with_checkpoint::<f64>(&map, &sets, &options(), Some(&point), &After(AtomicUsize::new(0), 11)) {
                 Ok(fit) => break fit,
                 Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
             }

@@ -7,7 +7,7 @@
 //! same numbers in another order: they agree to rounding, about `10⁻¹⁶` times the number of panels.
 
 use super::panel::{Data, combine_all};
-use super::targets::constant;
+use super::targets::{all_zero, constant};
 use super::{Stage, Watch};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::Mat;
@@ -228,9 +228,11 @@ impl Gram {
         let (features, targets, squares) = (list(p)?, list(t)?, list(t)?);
         let ranges = (0..t).map(|_| Ok([list(1)?[0], list(1)?[0]])).collect::<Result<_>>()?;
         let cross = list(p * t)?;
+        // Column by column before the matrix is made: a short file with a large header must not make us ask for its memory.
+        let columns = (0..p).map(|j| list(p - j)).collect::<Result<Vec<_>>>()?;
         let mut gram = Mat::zeros(p, p);
-        for j in 0..p {
-            gram.col_as_slice_mut(j)[j..].copy_from_slice(&list(p - j)?);
+        for (j, column) in columns.into_iter().enumerate() {
+            gram.col_as_slice_mut(j)[j..].copy_from_slice(&column);
         }
         let cross = Mat::from_fn(p, t, |i, j| cross[j * p + i]);
         Ok(Self { examples, weight, gram, features, cross, targets, squares, ranges })
@@ -239,8 +241,11 @@ impl Gram {
     /// Centres the sums (with an intercept) in place: the matrix and right-hand side of the normal equations.
     pub fn normal_equations(self, intercept: bool) -> Result<Normal> {
         let Self { examples, weight, gram: mut g, features, cross: mut r, targets, squares, ranges } = self;
-        if examples == 0 || weight <= 0.0 {
-            return Err(Error::input("gram", "it holds no examples of positive weight", "add some"));
+        if examples == 0 {
+            return Err(Error::input("gram", "it holds no examples", "add some"));
+        }
+        if weight <= 0.0 {
+            return Err(all_zero());
         }
         for (j, [least, most]) in ranges.into_iter().enumerate() {
             let scale = least.abs().max(most.abs());

@@ -90,12 +90,18 @@ impl Nystrom {
         Ok(true)
     }
 
-    /// Columns' worth of work that is still to come at best, if doubling the rank goes on to divide the last eigenvalue by what it
+    /// About `λ_r`. The sketch sees its last eigenvalues far too small where the spectrum is flat, and these are blocks of hundreds of
+    /// equal ones; those of the first half can be trusted.
+    fn tail(&self) -> f64 {
+        self.values.get(self.values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// Columns' worth of work that is still to come at best, if doubling the rank goes on to divide that eigenvalue by what it
     /// was divided by from half the rank to the whole.
     fn to_come<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> f64 {
         let rank = self.values.len();
-        let last = self.values.last().copied().unwrap_or(0.0);
-        let fall = self.values.get((rank / 2).saturating_sub(1)).map_or(1.0, |half| (last / half).min(1.0));
+        let last = self.tail();
+        let fall = self.values.get(rank / 4).map_or(1.0, |half| (last / half).min(1.0));
         let sizes = std::iter::successors(Some((self.omega.ncols(), last)), |&(size, last)| {
             (size < self.limit).then(|| ((2 * size).min(self.limit), last * fall))
         });
@@ -106,7 +112,7 @@ impl Nystrom {
     /// Whether a larger sketch would cost more than it saves, or may not be.
     fn suits<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> bool {
         let size = self.omega.ncols();
-        let work = a.iteration_columns() * iterations(self.values.last().copied().unwrap_or(0.0) / mu, tolerance);
+        let work = a.iteration_columns() * iterations(self.tail() / mu, tolerance);
         // Twice the rank saves about three iterations in ten.
         size >= self.limit || (size > 0 && self.rank.is_none() && 0.3 * work < size as f64)
     }
@@ -138,10 +144,9 @@ impl Nystrom {
     }
 }
 
-/// Iterations that conjugate gradients take when the last eigenvalue of the sketch is `ratio · μ`: twice the bound for a condition number
-/// of `1 + ratio`, as measured, since the sketch sees its last eigenvalues too small.
+/// Iterations that conjugate gradients take at a condition number of `1 + ratio`.
 fn iterations(ratio: f64, tolerance: f64) -> f64 {
-    (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
+    0.5 * (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
 }
 
 impl Preconditioner<'_> {

@@ -26,7 +26,7 @@ const CHUNK: usize = 8;
 
 /// Columns of a sketch that cost about as much as one iteration, which reads the features from memory or computes them anew.
 pub(super) fn iteration_columns(keep: bool) -> f64 {
-    if keep { 16.0 } else { 50.0 }
+    if keep { 18.0 } else { 50.0 }
 }
 
 pub(super) struct Operator<'a, T> {

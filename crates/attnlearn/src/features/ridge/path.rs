@@ -68,9 +68,10 @@ impl Criterion {
 }
 
 /// `count` ridges, evenly in the logarithm, from the size of the mean squared norm `scale` of the centred features down to where
-/// rounding in `T` takes over.
+/// rounding in `T` takes over: by `ε^0.6` in double precision, and in single precision, where that would leave out ridges that matter, by
+/// as much as the errors of the path bear.
 pub(super) fn grid<T: Field>(scale: f64, count: usize) -> Vec<f64> {
-    let (high, low) = (scale, scale * T::EPSILON.powf(0.6));
+    let (high, low) = (scale, scale * T::EPSILON.powf(0.6).min(1.5e-6));
     (0..count).map(|i| high * (low / high).powf(i as f64 / (count.max(2) - 1) as f64)).collect()
 }
 

@@ -39,6 +39,11 @@ pub(super) fn constant(target: usize, intercept: bool) -> Error {
     )
 }
 
+/// What is said where no example counts.
+pub(super) fn all_zero() -> Error {
+    Error::input("weights", "they are all zero", "give some example a positive weight")
+}
+
 impl Targets {
     pub fn read(source: &dyn SetSource, intercept: bool, watch: &dyn Watch) -> Result<Self> {
         present(source)?;
@@ -65,7 +70,7 @@ impl Targets {
         let n = roots.len();
         let total: f64 = roots.iter().map(|r| r * r).sum();
         if total <= 0.0 {
-            return Err(Error::input("weights", "they are all zero", "give some example a positive weight"));
+            return Err(all_zero());
         }
         let mut mean = vec![0.0; t];
         if intercept {
