@@ -9,6 +9,10 @@ use std::io::ErrorKind;
 use std::ops::{Deref, Range};
 use std::path::Path;
 
+/// Bytes that Linux maps around one that is read.
+#[cfg(unix)]
+const AROUND: usize = 1 << 16;
+
 /// Bytes to be parsed. The parsers see a slice and do not know where it comes from.
 #[derive(Debug)]
 pub(crate) enum Bytes {
@@ -45,10 +49,12 @@ impl Bytes {
     pub fn forget(&self, range: Range<usize>) {
         #[cfg(unix)]
         if let Self::Mapped(map) = self {
+            // A page that is read brings its neighbours, which may have been let go already.
+            let start = range.start.saturating_sub(AROUND);
             // Unsafe where a map has been written to, since its changes would be lost; this one is only ever read. Advice that is
             // refused changes nothing.
             #[allow(unsafe_code)]
-            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, range.end - start) };
         }
     }
 }

@@ -15,6 +15,7 @@ use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, 
 use super::writer::{TensorSink, sink};
 use crate::features::{SetBlock, SetShape, SetSource};
 use crate::{Error, Result};
+use std::ops::Range;
 use std::path::Path;
 
 /// Whether the targets of a file are read.
@@ -70,6 +71,13 @@ impl Column {
         match self {
             Self::One(_) => 1,
             Self::Several(y) => y.shape[1],
+        }
+    }
+
+    fn place_of(&self, parts: Range<usize>) -> Range<usize> {
+        match self {
+            Self::One(y) => y.place_of(parts),
+            Self::Several(y) => y.place_of(parts),
         }
     }
 
@@ -253,6 +261,9 @@ impl SetSource for SetFile {
             block.push(&tokens[..(1 + length) * d], &y, weight[0]);
         }
         self.bytes.forget(self.x.place_of(start..end));
+        if let Some(y) = &self.y {
+            self.bytes.forget(y.place_of(start..end));
+        }
         Ok(())
     }
 }
