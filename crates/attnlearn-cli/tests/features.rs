@@ -140,7 +140,7 @@ fn conjugate_gradients_choose_a_ridge() {
 #[test]
 fn a_fit_continues_from_its_checkpoint() {
     use attnlearn::features::ridge::{Checkpoint, Options, Watch, fit_with_checkpoint};
-    use attnlearn::features::{MapSpec, Model, Precision, SetSource};
+    use attnlearn::features::{MapSpec, Model, Precision};
     use std::sync::atomic::{AtomicUsize, Ordering};
     struct After(AtomicUsize);
     impl Watch for After {

@@ -21,7 +21,7 @@ pub(super) struct Targets {
 
 /// Refuses a source without examples or without targets.
 pub(super) fn present(source: &dyn SetSource) -> Result<()> {
-    if source.len() == 0 {
+    if source.is_empty() {
         return Err(Error::input("examples", "there are none", "give at least one"));
     }
     if source.shape().targets == 0 {
