@@ -1,6 +1,7 @@
 //! Damaged files of sets, models and sums are read or refused: no reader panics, and none asks for much more memory than the file has
 //! bytes. The damage is drawn from fixed seeds; `fuzz/` has the open-ended form of these tests.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use attnlearn::data::{FileSummary, SetFile, Targets};

@@ -1,4 +1,4 @@
-"""Writes the Parquet files that tests/parquet.rs expects, into the current folder."""
+"""Writes the Parquet files that tests/suite/parquet.rs expects, into the current folder."""
 import pyarrow as pa
 import pyarrow.parquet as pq
 

@@ -1,10 +1,8 @@
 //! Files of sets: written and read back, from NumPy's types, and everything that can be wrong with them.
 
-mod common;
-
+use crate::common::{archive, npy, safetensors};
 use attnlearn::data::{Dtype, SetColumns, SetFile, SetWriter, Targets};
 use attnlearn::features::{SetBlock, SetShape, SetSource, Sets};
-use common::{archive, npy, safetensors};
 
 const SHAPE: SetShape = SetShape { keys: 3, d: 2, targets: 1 };
 

@@ -1,12 +1,10 @@
 //! Files of fitted models: read back they predict the same bits, and whatever is wrong with them is said.
 
-mod common;
-
+use crate::common::{notes, safetensors, small_layer};
 use attnlearn::features::ridge::{Options, Ridge};
 use attnlearn::features::{
     FittedModel, KernelSpec, Learner, MapSpec, Mean, Model, Precision, Predictor, SetInputs, SetStream, Sets, Target,
 };
-use common::{notes, safetensors, small_layer};
 use serde_json::{Value, json};
 
 const D: usize = 3;

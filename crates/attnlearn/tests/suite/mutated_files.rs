@@ -1,11 +1,9 @@
 //! Damaged files of every format are read or refused, and never bring the reader down. The damage is drawn from fixed
 //! seeds; `fuzz/` has the open-ended form of these tests.
 
-mod common;
-
+use crate::common::*;
 use attnlearn::data::{Block, ExampleFile, ExampleSource, FileSummary, InputFile};
 use attnlearn::layer::AttentionLayer;
-use common::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

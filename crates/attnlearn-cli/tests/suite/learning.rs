@@ -1,9 +1,8 @@
 //! The learner, from outside: `learn` and `demo`.
 
-mod common;
+use crate::common::*;
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
-use common::*;
 
 /// Fields that every report of the learner has.
 const FIELDS: [&str; 15] = [

@@ -1,8 +1,6 @@
 //! Files of sets and fitted models from outside: what `inspect` says of them, and how bad ones are refused.
 
-mod common;
-
-use common::{Workbench, safetensors};
+use crate::common::{Workbench, safetensors};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! One fault each: exit code 2, one clear line, no file left behind.
 
-mod common;
-use common::*;
+use crate::common::*;
 
 /// A folder with a teacher, examples of it and examples of other shapes.
 fn bench() -> Workbench {

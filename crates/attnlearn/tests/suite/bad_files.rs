@@ -1,10 +1,8 @@
 //! Every kind of bad file has its own message, on one line, that says what is wrong, where, and what to do.
 
-mod common;
-
+use crate::common::*;
 use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape, inspect};
 use attnlearn::layer::AttentionLayer;
-use common::*;
 use std::fmt::Debug;
 use std::path::Path;
 

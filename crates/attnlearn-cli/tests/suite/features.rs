@@ -1,8 +1,6 @@
 //! Random-feature attention from outside: generate → fit → predict → score, and everything that can be wrong.
 
-mod common;
-
-use common::Workbench;
+use crate::common::Workbench;
 use serde_json::Value;
 
 fn json(bench: &Workbench, name: &str) -> Value {

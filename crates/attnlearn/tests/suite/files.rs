@@ -1,14 +1,12 @@
 //! Files are read back as they were written, by this crate and by others.
 
-mod common;
-
+use crate::common::*;
 use attnlearn::data::{
     Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, FileFormat, FileKind, InputFile, Shape, inspect,
     write_atomically,
 };
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::{Mat, row_major};
-use common::*;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Read;

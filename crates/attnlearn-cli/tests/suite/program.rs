@@ -1,7 +1,6 @@
 //! Help, completions, the manual, JSON, colours, streams.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::process::Stdio;
 
 const COMMANDS: [&str; 9] = ["demo", "generate", "learn", "verify", "compare", "apply", "inspect", "completions", "man"];

@@ -1,11 +1,9 @@
 //! Sets from Parquet files that pyarrow wrote (`golden/make_parquet.py`).
 #![cfg(feature = "parquet")]
 
-mod common;
-
+use crate::common::{damage, golden};
 use attnlearn::data::{Targets, inspect, open_sets};
 use attnlearn::features::{SetBlock, Sets};
-use common::{damage, golden};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

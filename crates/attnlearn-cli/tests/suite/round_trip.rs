@@ -1,8 +1,7 @@
 //! What one command writes the next one reads.
 
-mod common;
+use crate::common::*;
 use attnlearn::data::{Block, ExampleFile, ExampleSource};
-use common::*;
 
 fn f(value: &serde_json::Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))

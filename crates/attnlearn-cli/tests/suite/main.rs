@@ -1,0 +1,10 @@
+//! All tests of the program, in one test program: linking it once saves minutes.
+
+mod bad_input;
+mod common;
+mod features;
+mod learning;
+mod models;
+mod program;
+mod readme;
+mod round_trip;

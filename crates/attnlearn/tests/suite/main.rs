@@ -1,0 +1,15 @@
+//! All tests of the library's public face, in one program: linking it once saves minutes.
+//!
+//! `mutated_sets.rs` and `memory.rs` beside it watch every allocation, and are programs of their own.
+
+mod bad_files;
+mod common;
+mod files;
+mod infinite_heads;
+mod layer;
+mod models;
+mod mutated_files;
+mod paper;
+mod parquet;
+mod sculpt;
+mod sets;
