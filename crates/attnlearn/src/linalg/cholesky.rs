@@ -45,16 +45,27 @@ pub fn cholesky<T: Field>(mut a: MatMut<'_, T>, stop: &dyn Fn() -> bool) -> Resu
         let (mut top, mut below) = left.rb_mut().split_at_row_mut(width);
         small_cholesky(top.rb_mut())?;
         let top = top.into_const();
-        tiles(below.rb_mut(), tile(n), width)
-            .into_par_iter()
-            .for_each(|tile| solve_lower_triangular_in_place(top, tile.part.transpose_mut(), Par::Seq));
+        tiles(below.rb_mut(), tile(n), width).into_par_iter().for_each(|tile| solve_right(top, tile.part));
         let below = below.into_const();
         update_lower(right.split_at_row_mut(width).1, -T::ONE, below, below);
     }
     Ok(())
 }
 
-/// The same on the calling thread, for small matrices.
+/// `X ← X L⁻ᵀ` on the calling thread, a few columns at a time: the triangular solve in the library's hands is far slower than a product,
+/// and so all but its diagonal blocks become one.
+fn solve_right<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
+    const STEP: usize = 64;
+    for k in (0..l.nrows()).step_by(STEP) {
+        let width = STEP.min(l.nrows() - k);
+        let (done, rest) = x.rb_mut().split_at_col_mut(k);
+        let mut now = rest.subcols_mut(0, width);
+        multiply(now.rb_mut(), true, -T::ONE, done.into_const(), l.submatrix(k, 0, width, k).transpose());
+        solve_lower_triangular_in_place(l.submatrix(k, k, width, width), now.transpose_mut(), Par::Seq);
+    }
+}
+
+/// [`cholesky`] on the calling thread, for small matrices.
 pub fn small_cholesky<T: Field>(a: MatMut<'_, T>) -> Result<(), NotPositive> {
     let params: Spec<LltParams, T> = Spec::new(<LltParams as Auto<T>>::auto());
     let n = a.nrows();
