@@ -4,7 +4,8 @@
 use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, Shape};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
@@ -124,6 +125,21 @@ pub fn damage(rng: &mut impl Rng, bytes: &mut Vec<u8>, donor: &[u8]) {
             if let Some(digit) = bytes.iter_mut().skip(at).find(|b| b.is_ascii_digit()) {
                 *digit = b'0' + rng.random_range(0..10);
             }
+        }
+    }
+}
+
+/// Shows 1500 copies of every file, each damaged one to three times with pieces of any of them.
+pub fn each_damaged(valid: &[Vec<u8>], mut show: impl FnMut(usize, &[u8])) {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for (kind, bytes) in valid.iter().enumerate() {
+        for _ in 0..1500 {
+            let donor = &valid[rng.random_range(0..valid.len())];
+            let mut bytes = bytes.clone();
+            for _ in 0..rng.random_range(1..4) {
+                damage(&mut rng, &mut bytes, donor);
+            }
+            show(kind, &bytes);
         }
     }
 }
