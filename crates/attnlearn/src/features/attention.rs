@@ -23,7 +23,9 @@
 //! The logits do not. The sums over keys do, in their rounding: with `u` half the machine epsilon, permuting the keys changes `φ_me` by at
 //! most `4 (n+1) u Σ_i a_mi |x̃_ie|`.
 
-use super::{FeatureMap, SetBlock};
+use super::map::check_sets;
+use super::{FeatureMap, SetBlock, SetShape};
+use crate::Result;
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Scalars, Start, product};
@@ -84,6 +86,10 @@ impl<T: Real> FeatureMap<T> for Attention<T> {
     fn strip(&self, strip: usize) -> Range<usize> {
         let first = |s: usize| (s * Self::STRIP * LANES).min(self.heads) * (self.d + 1);
         first(strip)..first(strip + 1)
+    }
+
+    fn check_sets(&self, shape: SetShape) -> Result<()> {
+        check_sets(shape, self.d, None)
     }
 
     fn fill(&self, sets: &SetBlock, strip: usize, stride: usize, out: &mut [T]) {

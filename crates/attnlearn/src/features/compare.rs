@@ -38,7 +38,6 @@ impl Learner {
         let shape = source.shape();
         let (predictor, intercept, ridge) = match self {
             Self::Frozen { map, precision } => {
-                map.check_sets(shape)?;
                 let fit = match precision {
                     Precision::F32 => ridge::fit::<f32>(map.build()?.as_ref(), source, options, &Unwatched)?,
                     Precision::F64 => ridge::fit::<f64>(map.build()?.as_ref(), source, options, &Unwatched)?,

@@ -7,7 +7,9 @@
 //! where a set with fewer than N keys has zeros in the missing places. Neurons stand in the lanes: a product of sets by panels, a
 //! piece of the inputs at a time.
 
-use super::{FeatureMap, SetBlock};
+use super::map::check_sets;
+use super::{FeatureMap, SetBlock, SetShape};
+use crate::Result;
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Scalars, Start, product};
@@ -46,6 +48,10 @@ impl<T: Real> FeatureMap<T> for Neurons<T> {
     fn strip(&self, strip: usize) -> Range<usize> {
         let first = |s: usize| (s * Self::STRIP * LANES).min(self.width);
         first(strip)..first(strip + 1)
+    }
+
+    fn check_sets(&self, shape: SetShape) -> Result<()> {
+        check_sets(shape, self.d, Some(self.keys))
     }
 
     fn fill(&self, sets: &SetBlock, strip: usize, stride: usize, out: &mut [T]) {

@@ -257,6 +257,7 @@ impl FittedModel {
 impl Prediction<'_> {
     /// `f(x)` of every set, `[len][t]`, on all threads.
     pub fn predict(&self, sets: &SetBlock) -> Result<Vec<f64>> {
+        self.model.check_sets(sets.shape, "sets")?;
         let t = self.model.intercept.len();
         let mut out = self.model.intercept.repeat(sets.len());
         match (&self.model.predictor, &self.map) {

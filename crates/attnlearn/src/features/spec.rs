@@ -13,6 +13,7 @@
 //! exactly standard normal, and so is `⟨w_j, [vec(x_{0:N}); 1]⟩`.
 
 use super::attention::{Attention, Rule};
+use super::map::check_sets;
 use super::mlp::Neurons;
 use super::{FeatureMap, SetShape};
 use crate::linalg::Aligned;
@@ -179,15 +180,7 @@ impl MapSpec {
 
     /// Refuses sets that the map cannot read.
     pub fn check_sets(&self, shape: SetShape) -> Result<()> {
-        if shape.d != self.d {
-            let problem = format!("sets of dimension {} for a map of dimension {}", shape.d, self.d);
-            return Err(Error::input("feature map", problem, "give both the same d"));
-        }
-        if self.model == Model::Rfmlp && shape.keys > self.keys {
-            let problem = format!("sets of up to {} keys for a map of {}", shape.keys, self.keys);
-            return Err(Error::input("feature map", problem, "build the map for the longest set"));
-        }
-        Ok(())
+        check_sets(shape, self.d, (self.model == Model::Rfmlp).then_some(self.keys))
     }
 
     /// Number of features p.

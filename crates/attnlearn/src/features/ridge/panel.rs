@@ -58,6 +58,7 @@ impl<T: Field> Data<'_, T> {
     /// Writes the features of `strips` for the examples of `blocks`, row by row; returns how many examples there are.
     pub fn fill(&self, blocks: Range<u64>, strips: Range<usize>, out: &mut [T]) -> Result<usize> {
         let (width, shape) = (self.width(&strips), self.source.shape());
+        self.map.check_sets(shape)?;
         let start = self.columns(&strips).start;
         let counts: Result<Vec<usize>> = out
             .par_chunks_mut((SetBlock::CAPACITY * width).max(1))

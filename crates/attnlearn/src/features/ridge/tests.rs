@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
 use super::*;
-use crate::features::{MapSpec, Model, SetBlock, SetInputs, SetShape, SetStream, Sets, Target, TargetSpec};
+use crate::features::{FittedModel, MapSpec, Model, Precision, Predictor, SetBlock, SetInputs, SetShape, SetStream};
+use crate::features::{Sets, Target, TargetSpec};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -73,6 +74,27 @@ fn single_precision_keeps_the_errors_of_its_path() {
             println!("{n} {:.2e}: {:.4} {ratio:.5}", a.lambda, b.loo.unwrap());
             assert!((ratio - 1.0).abs() < 0.02, "{n}, {}: {ratio}", a.lambda);
         }
+    }
+}
+
+/// Every solver refuses sets that the map cannot read, and so does a model that is asked to predict them.
+#[test]
+fn sets_of_another_shape_are_refused() {
+    let sets = examples(40, 1, false); // two keys in dimension two
+    for (spec, words) in [
+        (MapSpec::new(Model::Rfa, 3, 2, 4, 0), "dimension 2 for a map of dimension 3"),
+        (MapSpec::new(Model::Rfmlp, 2, 1, 4, 0), "2 keys for a map of 1"),
+    ] {
+        let map: Box<dyn FeatureMap<f64>> = spec.build().unwrap();
+        for solver in [Solver::Gram, Solver::Dual, Solver::Cg] {
+            let options = Options { solver, ridge: Ridge::Given(1e-3), ..Options::default() };
+            let said = fit::<f64>(map.as_ref(), &sets, &options, &Unwatched).unwrap_err().to_string();
+            assert!(said.contains(words), "{solver:?}: {said}");
+        }
+        let shape = SetShape { keys: spec.keys, d: spec.d, targets: 1 };
+        let predictor = Predictor::Frozen { v: vec![0.0; spec.features()], map: spec, precision: Precision::F64 };
+        let model = FittedModel { predictor, intercept: vec![0.0], ridge: 1.0, shape };
+        assert!(model.prepare().unwrap().predict(sets.block()).is_err());
     }
 }
 
