@@ -2,7 +2,18 @@
 
 use faer::Side;
 use faer::linalg::solvers::Solve;
+use faer::traits::RealField;
 pub use faer::{Mat, MatRef};
+
+/// A matrix of zeros whose columns begin in different sets of the cache: an odd number of cache lines lies between them. With the power of
+/// two that many problems have, a tile of a large matrix would have all its columns in a few sets, and products in place lose a third.
+pub fn staggered<T: RealField>(rows: usize, cols: usize) -> Mat<T> {
+    let line = (64 / size_of::<T>()).max(1);
+    let lines = rows.div_ceil(line);
+    let mut zeros = Mat::with_capacity((lines + 1 - lines % 2) * line, cols);
+    zeros.resize_with(rows, cols, |_, _| T::zero_impl());
+    zeros
+}
 
 /// `‖A‖_F`.
 pub fn frobenius(a: MatRef<'_, f64>) -> f64 {
@@ -64,5 +75,21 @@ pub fn spread(a: MatRef<'_, f64>) -> f64 {
     match symmetric_eigen(a) {
         Some((values, _)) if values[values.len() - 1] > 0.0 => values[0] / values[values.len() - 1],
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_an_odd_number_of_cache_lines_apart() {
+        for rows in [0, 1, 15, 16, 17, 64, 100, 4096] {
+            let (a, b) = (staggered::<f32>(rows, 5), staggered::<f64>(rows, 5));
+            assert_eq!((a.as_ref(), b.as_ref()), (Mat::zeros(rows, 5).as_ref(), Mat::zeros(rows, 5).as_ref()));
+            for bytes in [4 * a.col_stride(), 8 * b.col_stride()] {
+                assert_eq!((bytes % 64, bytes / 64 % 2), (0, 1), "{rows} rows");
+            }
+        }
     }
 }

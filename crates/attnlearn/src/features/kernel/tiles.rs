@@ -3,9 +3,9 @@
 use super::arc::kappas;
 use super::biased::{Biased, Scratch, Side};
 use super::pack::{Packed, Panel};
-use crate::linalg::Mat;
 use crate::linalg::lanes::{LANES, vectorised};
 use crate::linalg::product::row_dots;
+use crate::linalg::{Mat, staggered};
 use faer::MatMut;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -35,7 +35,7 @@ pub fn matrix(
     symmetric: bool,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Mat<f64>> {
-    let mut out = Mat::zeros(a.len(), b.len());
+    let mut out = staggered(a.len(), b.len());
     let mut tiles = Vec::new();
     let mut rest = out.as_mut();
     for first in (0..b.len()).step_by(LANES) {

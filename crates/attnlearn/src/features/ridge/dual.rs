@@ -11,7 +11,7 @@ use super::targets::Targets;
 use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::symmetric::{Field, add_outer, update_lower};
-use crate::linalg::{Mat, MatRef};
+use crate::linalg::{Mat, MatRef, staggered};
 use crate::{Error, Result};
 use rayon::prelude::*;
 
@@ -36,7 +36,7 @@ impl<T: Field> Dual<T> {
     /// One pass over the features.
     pub fn gather(data: &Data<'_, T>, targets: &Targets, watch: &dyn Watch) -> Result<Self> {
         let n = targets.len();
-        let (mut k, mut feature_means) = (Mat::<T>::zeros(n, n), vec![0.0; data.features()]);
+        let (mut k, mut feature_means) = (staggered::<T>(n, n), vec![0.0; data.features()]);
         let mut buffer = vec![T::ZERO; n * data.widest()];
         let weights = Mat::from_fn(n, 1, |i, _| targets.roots[i] * targets.roots[i] / targets.total);
         let slabs = data.slabs();

@@ -10,8 +10,8 @@ use super::panel::{Data, combine_all};
 use super::targets::{all_zero, constant};
 use super::{Stage, Watch};
 use crate::features::{FeatureMap, SetBlock, SetSource};
-use crate::linalg::Mat;
 use crate::linalg::symmetric::{Field, Tile, lower_tiles, multiply, tile, update_lower};
+use crate::linalg::{Mat, staggered};
 use crate::{Error, Result};
 use faer::MatRef;
 use rayon::prelude::*;
@@ -51,7 +51,7 @@ impl Gram {
         Self {
             examples: 0,
             weight: 0.0,
-            gram: Mat::zeros(p, p),
+            gram: staggered(p, p),
             features: vec![0.0; p],
             cross: Mat::zeros(p, t),
             targets: vec![0.0; t],
@@ -230,7 +230,7 @@ impl Gram {
         let cross = list(p * t)?;
         // Column by column before the matrix is made: a short file with a large header must not make us ask for its memory.
         let columns = (0..p).map(|j| list(p - j)).collect::<Result<Vec<_>>>()?;
-        let mut gram = Mat::zeros(p, p);
+        let mut gram = staggered(p, p);
         for (j, column) in columns.into_iter().enumerate() {
             gram.col_as_slice_mut(j)[j..].copy_from_slice(&column);
         }
