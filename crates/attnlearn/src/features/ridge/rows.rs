@@ -26,25 +26,32 @@ pub(super) fn dots<T: Real>(rows: &[T], x: &[f64], out: &mut [f64]) {
             }
         }
     }
+    /// Plain loops over arrays: closures are not compiled for the vector unit, and sums that are indexed by them live in memory.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)]
     fn tile<T: Real, const R: usize>(rows: &[T], x: &[f64]) -> [f64; R] {
         let p = x.len();
-        let rows: [&[T]; R] = std::array::from_fn(|r| &rows[r * p..(r + 1) * p]);
         let mut sums = [[0.0; LANES]; R];
         let whole = p / LANES * LANES;
         for e in (0..whole).step_by(LANES) {
             let x = &x[e..e + LANES];
             for r in 0..R {
-                let row = &rows[r][e..e + LANES];
+                let row = &rows[r * p + e..r * p + e + LANES];
                 for l in 0..LANES {
                     sums[r][l] = f64::mul_add(row[l].to_f64(), x[l], sums[r][l]);
                 }
             }
         }
-        std::array::from_fn(|r| {
-            let tail: f64 = (whole..p).map(|e| rows[r][e].to_f64() * x[e]).sum();
-            sums[r].iter().sum::<f64>() + tail
-        })
+        let mut out = [0.0; R];
+        for r in 0..R {
+            for l in 0..LANES {
+                out[r] += sums[r][l];
+            }
+            for e in whole..p {
+                out[r] = f64::mul_add(rows[r * p + e].to_f64(), x[e], out[r]);
+            }
+        }
+        out
     }
     if !x.is_empty() {
         vectorised(Dots(rows, x, out));
