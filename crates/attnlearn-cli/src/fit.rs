@@ -8,7 +8,7 @@ use crate::progress::FitWatch;
 use crate::session::Session;
 use crate::values::{self, Float};
 use attnlearn::data::{SetFile, Targets, open_sets};
-use attnlearn::features::ridge::{self, Checkpoint, Criterion, Options, PathPoint, Ridge, Solver, Stage};
+use attnlearn::features::ridge::{self, Accuracy, Checkpoint, Criterion, Options, PathPoint, Ridge, Solver, Stage};
 use attnlearn::features::{FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, SetShape, SetSource};
 use attnlearn::linalg::row_major;
 use attnlearn::{Error, Result};
@@ -78,9 +78,9 @@ pub struct Args {
     /// Memory that the solver may use, in GiB.
     #[arg(long, value_name = "GiB", default_value_t = 8.0, value_parser = values::positive)]
     memory: f64,
-    /// Relative residual at which conjugate gradients stop.
-    #[arg(long, default_value_t = 1e-6, value_parser = values::share)]
-    tolerance: f64,
+    /// Relative residual at which conjugate gradients stop [default: when the objective is within 1e-4 of its least].
+    #[arg(long, value_parser = values::share)]
+    tolerance: Option<f64>,
     /// Keep the sums of `--solver gram` in this file, about every minute and on Ctrl-C; the same command continues from it, bit for
     /// bit, and removes it in the end.
     #[arg(long, value_name = "FILE")]
@@ -158,6 +158,8 @@ struct FitReport<'a> {
     path: &'a [PathPoint],
     iterations: usize,
     residual: f64,
+    /// Whether the accuracy asked for was reached.
+    reached: bool,
     stages: &'a [(Stage, f64)],
     seconds: f64,
     output: String,
@@ -183,7 +185,7 @@ impl Args {
             ridge: self.ridge,
             intercept: !self.no_intercept,
             memory: (self.memory * f64::from(1u32 << 30)) as u64,
-            tolerance: self.tolerance,
+            accuracy: self.tolerance.map_or(Options::default().accuracy, Accuracy::Residual),
             ..Default::default()
         };
         Ok(Plan { data, output: self.output, what, options, checkpoint, store_weights: self.store_weights })
@@ -238,6 +240,7 @@ struct Found {
     path: Vec<PathPoint>,
     iterations: usize,
     residual: f64,
+    reached: bool,
     stages: Vec<(Stage, f64)>,
 }
 
@@ -286,10 +289,10 @@ impl Plan {
                     .say("ridge of least GCV, an estimate from random probes: conjugate gradients have no leave-one-out errors");
             }
         }
-        if found.residual > self.options.tolerance {
-            console.say(
-                console.bad("conjugate gradients stopped above the tolerance: give a larger ridge, or use --solver dual or gram"),
-            );
+        if !found.reached {
+            let problem =
+                "conjugate gradients stopped short of their accuracy: give a larger ridge, or use --solver dual or gram";
+            console.say(console.bad(problem));
         }
         model.save(&self.output, &notes(), self.store_weights)?;
         if let Some(checkpoint) = &self.checkpoint {
@@ -309,12 +312,13 @@ impl Plan {
             path: &found.path,
             iterations: found.iterations,
             residual: found.residual,
+            reached: found.reached,
             stages: &found.stages,
             seconds,
             output: self.output.display().to_string(),
         };
         session.publish("fit", &report)?;
-        Ok(if found.residual > self.options.tolerance { Ending::NotRecovered } else { Ending::Done })
+        Ok(if found.reached { Ending::Done } else { Ending::NotRecovered })
     }
 
     fn fit(&self, watch: &FitWatch) -> Result<Found> {
@@ -327,15 +331,23 @@ impl Plan {
                 };
                 let predictor = Predictor::Frozen { map: map.clone(), v: row_major(fit.v.as_ref()), precision: *precision };
                 let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
-                let (iterations, residual) = (fit.iterations, fit.residual);
-                Ok(Found { model, solver: fit.solver, path: fit.path, iterations, residual, stages: fit.seconds })
+                let (iterations, residual, reached) = (fit.iterations, fit.residual, fit.reached);
+                Ok(Found { model, solver: fit.solver, path: fit.path, iterations, residual, reached, stages: fit.seconds })
             }
             What::Kernel(kernel) => {
                 let fit = ridge::fit_kernel(kernel, data, &self.options, watch)?;
                 let alpha = row_major(fit.a.as_ref());
                 let predictor = Predictor::Kernel { kernel: kernel.clone(), sets: fit.sets.block().clone(), alpha };
                 let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
-                Ok(Found { model, solver: Solver::Dual, path: fit.path, iterations: 0, residual: 0.0, stages: fit.seconds })
+                Ok(Found {
+                    model,
+                    solver: Solver::Dual,
+                    path: fit.path,
+                    iterations: 0,
+                    residual: 0.0,
+                    reached: true,
+                    stages: fit.seconds,
+                })
             }
         }
     }

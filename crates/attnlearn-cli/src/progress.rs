@@ -134,9 +134,10 @@ impl ridge::Watch for FitWatch {
         self.bar.bar.set_position(done);
     }
 
-    fn iteration(&self, iteration: usize, residual: f64, remaining: f64) {
+    fn iteration(&self, iteration: usize, error: f64, remaining: f64) {
+        let error = if error.is_finite() { format!(", error {error:.1e}") } else { String::new() };
         let left = if remaining.is_finite() { format!(", about {remaining:.0} to go") } else { String::new() };
-        self.bar.bar.set_message(format!("iteration {iteration}: relative residual {residual:.1e}{left}"));
+        self.bar.bar.set_message(format!("iteration {iteration}{error}{left}"));
     }
 
     fn interrupted(&self) -> bool {

@@ -1,7 +1,7 @@
 //! One job of attnlearn, alone in its process so that its peak of memory is its own, reported as the references report theirs.
 
 use attnlearn::data::{Targets, open_sets};
-use attnlearn::features::ridge::{Fit, Options, Ridge, Solver, Stage, Unwatched, fit, fit_kernel};
+use attnlearn::features::ridge::{Accuracy, Fit, Options, Ridge, Solver, Stage, Unwatched, fit, fit_kernel};
 use attnlearn::features::{
     FeatureMap, FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, Scores, SetBlock, SetSource, Sets,
 };
@@ -10,6 +10,7 @@ use attnlearn::linalg::{Mat, row_major};
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -81,8 +82,9 @@ pub struct JobArgs {
     /// GiB.
     #[arg(long, default_value_t = 20.0)]
     memory: f64,
-    #[arg(long, default_value_t = 1e-6)]
-    tolerance: f64,
+    /// Relative residual; by default what `auto` stops at.
+    #[arg(long)]
+    tolerance: Option<f64>,
     /// Keep no features.
     #[arg(long)]
     no_keep: bool,
@@ -157,7 +159,7 @@ impl JobArgs {
             },
             ridge: if self.job == Job::Path { Ridge::Auto } else { Ridge::Given(self.ridge) },
             memory: (self.memory * f64::from(1u32 << 30)) as u64,
-            tolerance: self.tolerance,
+            accuracy: self.tolerance.map_or(Options::default().accuracy, Accuracy::Residual),
             keep: !self.no_keep,
             ..Default::default()
         }
@@ -243,8 +245,13 @@ impl JobArgs {
     }
 }
 
+/// Seconds by stage; one that was begun several times has the sum.
 fn stages(seconds: &[(Stage, f64)]) -> Value {
-    Value::Object(seconds.iter().map(|(stage, s)| (format!("{stage:?}").to_lowercase(), json!(s))).collect())
+    let mut sums = BTreeMap::<String, f64>::new();
+    for (stage, s) in seconds {
+        *sums.entry(format!("{stage:?}").to_lowercase()).or_default() += s;
+    }
+    json!(sums)
 }
 
 /// Seconds of the product of two square matrices, by the library's own product.

@@ -84,6 +84,26 @@ pub enum Ridge {
     Ridgeless,
 }
 
+/// When conjugate gradients stop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accuracy {
+    /// When the objective is within this share of its least, by a bound (`cg.rs`). More would hardly change the fit.
+    Objective(f64),
+    /// When the residual of the equations is this share of their right-hand side.
+    Residual(f64),
+}
+
+impl Accuracy {
+    /// What the iteration has to gain, as a share of the norm that it began with.
+    fn gain(self) -> f64 {
+        match self {
+            Self::Objective(share) => share.sqrt(),
+            Self::Residual(tolerance) => tolerance,
+        }
+    }
+}
+
 /// What to fit and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
@@ -99,8 +119,8 @@ pub struct Options {
     pub lambdas: Vec<f64>,
     /// How many to choose.
     pub path: usize,
-    /// Relative residual at which conjugate gradients stop.
-    pub tolerance: f64,
+    /// When conjugate gradients stop.
+    pub accuracy: Accuracy,
     /// Iterations after which they stop regardless; as many again may choose the ridge.
     pub iterations: usize,
     /// Rank of the preconditioner; 0 for none, chosen by cost and memory if not given.
@@ -120,7 +140,7 @@ impl Default for Options {
             memory: 8 << 30,
             lambdas: Vec::new(),
             path: 20,
-            tolerance: 1e-6,
+            accuracy: Accuracy::Objective(1e-4),
             iterations: 1000,
             rank: None,
             keep: true,
@@ -175,8 +195,8 @@ pub trait Watch: Sync {
     fn begin(&self, _stage: Stage) {}
     /// `done` of `total` steps of the stage are done.
     fn advance(&self, _done: u64, _total: u64) {}
-    /// An iteration of conjugate gradients left this relative residual; about `remaining` more are to come.
-    fn iteration(&self, _iteration: usize, _residual: f64, _remaining: f64) {}
+    /// An iteration of conjugate gradients left this error, in the measure of [`Accuracy`]; about `remaining` more are to come.
+    fn iteration(&self, _iteration: usize, _error: f64, _remaining: f64) {}
     /// Whether to stop now; the fit then ends with [`Error::Interrupted`].
     fn interrupted(&self) -> bool {
         false
@@ -202,8 +222,10 @@ pub struct Fit {
     pub solver: Solver,
     /// Iterations of conjugate gradients, those that chose the ridge too.
     pub iterations: usize,
-    /// Their relative residual in the end, computed anew; above the tolerance if they ran out of iterations or of digits.
+    /// Their relative residual in the end, computed anew.
     pub residual: f64,
+    /// Whether the accuracy asked for was reached; if not, they ran out of iterations or of digits.
+    pub reached: bool,
     /// Seconds of every stage, in order.
     pub seconds: Vec<(Stage, f64)>,
 }
@@ -252,7 +274,7 @@ pub fn fit_with_checkpoint<T: Field>(
         (Solver::Cg, None) => by_cg(&data, &read()?, options, plan, watch)?,
         (Solver::Cg, Some((otherwise, _))) => {
             let tried = by_cg(&data, &read()?, options, plan, watch)?;
-            if tried.residual <= options.tolerance { tried } else { direct(otherwise)? }
+            if tried.reached { tried } else { direct(otherwise)? }
         }
         (solver, _) => direct(solver)?,
     };
@@ -292,8 +314,9 @@ fn check<T: Field>(options: &Options) -> Result<()> {
         }
         Ridge::Ridgeless => {}
     }
-    if !(options.tolerance > 0.0 && options.tolerance < 1.0) {
-        return Err(Error::input("tolerance", format!("it is {}", options.tolerance), "give a number between 0 and 1"));
+    let (Accuracy::Objective(share) | Accuracy::Residual(share)) = options.accuracy;
+    if !(share > 0.0 && share < 1.0) {
+        return Err(Error::input("tolerance", format!("it is {share}"), "give a number between 0 and 1"));
     }
     Ok(())
 }
@@ -346,7 +369,7 @@ fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, w
     Ok(Fit { intercept: targets.intercepts(&means, &v), v, lambda, path, ..Fit::new(Solver::Dual) })
 }
 
-/// What is returned has a residual above the tolerance if iterations ran out, and an infinite one if they were not worth beginning.
+/// What is returned has not reached its accuracy if iterations ran out, or were not worth beginning.
 fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, plan: Plan, watch: &dyn Watch) -> Result<Fit> {
     let choose = matches!(options.ridge, Ridge::Auto);
     let columns = if choose { walk::with_probes(targets, options.seed) } else { targets.y.clone() };
@@ -360,17 +383,18 @@ fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, pla
     };
     let mu = lambda * targets.total;
     if let Some((_, direct)) = plan.otherwise
-        && !sketch.pays(&operator, mu, options.tolerance, direct, watch)?
+        && !sketch.pays(&operator, mu, options.accuracy.gain(), direct, watch)?
     {
-        return Ok(Fit { residual: f64::INFINITY, ..Fit::new(Solver::Cg) });
+        return Ok(Fit { residual: f64::INFINITY, reached: false, ..Fit::new(Solver::Cg) });
     }
-    let preconditioner = sketch.precondition(&operator, mu, options.tolerance, watch)?;
+    let preconditioner = sketch.precondition(&operator, mu, options.accuracy.gain(), watch)?;
     let system = System { a: &operator, mu, preconditioner };
     let rhs = operator.rhs.subcols(0, targets.y.ncols()).to_owned();
-    let solution = system.solve(&rhs, state, options.tolerance, options.iterations, watch)?;
+    let squares: Vec<f64> = (0..rhs.ncols()).map(|j| cg::inner(&targets.y, &targets.y, j)).collect();
+    let solution = system.solve(&rhs, &squares, state, options.accuracy, options.iterations, watch)?;
     let (v, intercept) = operator.values(&solution.x, watch)?;
-    let (iterations, residual) = (walked + solution.iterations, solution.residual);
-    Ok(Fit { v, intercept, lambda, path, iterations, residual, ..Fit::new(Solver::Cg) })
+    let (iterations, residual, reached) = (walked + solution.iterations, solution.residual, solution.reached);
+    Ok(Fit { v, intercept, lambda, path, iterations, residual, reached, ..Fit::new(Solver::Cg) })
 }
 
 impl Fit {
@@ -383,6 +407,7 @@ impl Fit {
             solver,
             iterations: 0,
             residual: 0.0,
+            reached: true,
             seconds: Vec::new(),
         }
     }
@@ -431,8 +456,8 @@ impl Watch for Clock<'_> {
     fn advance(&self, done: u64, total: u64) {
         self.watch.advance(done, total);
     }
-    fn iteration(&self, iteration: usize, residual: f64, remaining: f64) {
-        self.watch.iteration(iteration, residual, remaining);
+    fn iteration(&self, iteration: usize, error: f64, remaining: f64) {
+        self.watch.iteration(iteration, error, remaining);
     }
     fn interrupted(&self) -> bool {
         self.watch.interrupted()

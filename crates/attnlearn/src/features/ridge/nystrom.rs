@@ -11,6 +11,8 @@
 //! iterations that it saves. `U` and `Λ` do not depend on `μ`: a walk over many ridges has one sketch, which grows on the way.
 
 use super::operator::Operator;
+use super::panel::add_in_order;
+use super::rows::{combine, dots};
 use super::{Stage, Watch};
 use crate::linalg::cholesky::{cholesky, solve_lower};
 use crate::linalg::symmetric::{Field, add_outer, product};
@@ -19,17 +21,22 @@ use crate::{Error, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use rayon::prelude::*;
+use std::ops::AddAssign;
 
 /// First rank tried.
 pub(super) const FIRST: usize = 64;
+/// Columns of `U` that a thread takes at a time.
+const COLUMNS: usize = 64;
 /// Largest rank tried.
 pub(super) const MOST: usize = 1024;
 
 /// The sketch `A ≈ U Λ Uᵀ`, which serves every `μ` and grows when a smaller one asks for more.
-pub(super) struct Nystrom {
+pub(super) struct Nystrom<T> {
     omega: Mat<f64>,
     y: Mat<f64>,
-    u: Mat<f64>,
+    /// `U`, column after column.
+    u: Vec<T>,
     /// `Λ`, largest first.
     values: Vec<f64>,
     /// Rank that was asked for.
@@ -39,16 +46,16 @@ pub(super) struct Nystrom {
 }
 
 /// `P⁻¹` for one `μ`.
-pub(super) struct Preconditioner<'a> {
-    u: &'a Mat<f64>,
+pub(super) struct Preconditioner<'a, T> {
+    u: &'a [T],
     /// `(λ_r + μ)/(λ_j + μ) − 1`.
     gains: Vec<f64>,
 }
 
-impl Nystrom {
+impl<T: Field> Nystrom<T> {
     /// Bytes at the peak of making a sketch of rank `r`: four matrices of the sketch's shape (`Ω`, `Y` and their copies as they
     /// grow, or `B` and `U`), ten small ones, and a panel or slab (of `rows`) times `Ω`.
-    pub fn bytes<T: Field>(size: usize, rank: usize, rows: usize) -> u64 {
+    pub fn bytes(size: usize, rank: usize, rows: usize) -> u64 {
         let (size, rank, rows) = (size as u64, rank.min(size / 2) as u64, rows as u64);
         8 * (4 * size + 10 * rank) * rank + rows * rank * size_of::<T>() as u64
     }
@@ -57,17 +64,17 @@ impl Nystrom {
     pub fn new(size: usize, rank: Option<usize>, limit: usize, seed: u64) -> Self {
         let none = || Mat::zeros(size, 0);
         let limit = rank.unwrap_or(limit).min(size / 2);
-        Self { omega: none(), y: none(), u: none(), values: Vec::new(), rank, limit, rng: ChaCha8Rng::seed_from_u64(seed) }
+        Self { omega: none(), y: none(), u: Vec::new(), values: Vec::new(), rank, limit, rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     /// The preconditioner for `μ`, after the sketch has grown as far as that pays; `None` for rank 0.
-    pub fn precondition<T: Field>(
+    pub fn precondition(
         &mut self,
         a: &Operator<'_, T>,
         mu: f64,
         tolerance: f64,
         watch: &dyn Watch,
-    ) -> Result<Option<Preconditioner<'_>>> {
+    ) -> Result<Option<Preconditioner<'_, T>>> {
         if self.limit == 0 {
             return Ok(None);
         }
@@ -80,7 +87,7 @@ impl Nystrom {
     }
 
     /// Grows the sketch for `μ`, but only while the solution may still be had for less than `most` columns; whether it can.
-    pub fn pays<T: Field>(&mut self, a: &Operator<'_, T>, mu: f64, tolerance: f64, most: f64, watch: &dyn Watch) -> Result<bool> {
+    pub fn pays(&mut self, a: &Operator<'_, T>, mu: f64, tolerance: f64, most: f64, watch: &dyn Watch) -> Result<bool> {
         while self.limit > 0 && !self.suits(a, mu, tolerance) {
             self.double(a, watch)?;
             if self.to_come(a, mu, tolerance) > most {
@@ -98,7 +105,7 @@ impl Nystrom {
 
     /// Columns' worth of work that is still to come at best, if doubling the rank goes on to divide that eigenvalue by what it
     /// was divided by from half the rank to the whole.
-    fn to_come<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> f64 {
+    fn to_come(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> f64 {
         let rank = self.values.len();
         let last = self.tail();
         let fall = self.values.get(rank / 4).map_or(1.0, |half| (last / half).min(1.0));
@@ -110,7 +117,7 @@ impl Nystrom {
     }
 
     /// Whether a larger sketch would cost more than it saves, or may not be.
-    fn suits<T: Field>(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> bool {
+    fn suits(&self, a: &Operator<'_, T>, mu: f64, tolerance: f64) -> bool {
         let size = self.omega.ncols();
         let work = a.iteration_columns() * iterations(self.tail() / mu, tolerance);
         // Twice the rank saves about three iterations in ten.
@@ -118,7 +125,7 @@ impl Nystrom {
     }
 
     /// Twice the rank, or the rank that was asked for.
-    fn double<T: Field>(&mut self, a: &Operator<'_, T>, watch: &dyn Watch) -> Result<()> {
+    fn double(&mut self, a: &Operator<'_, T>, watch: &dyn Watch) -> Result<()> {
         watch.begin(Stage::Sketch);
         let size = match (self.rank, self.omega.ncols()) {
             (Some(_), _) => self.limit,
@@ -128,8 +135,8 @@ impl Nystrom {
         self.grow(a, size, watch)
     }
 
-    fn grow<T: Field>(&mut self, a: &Operator<'_, T>, size: usize, watch: &dyn Watch) -> Result<()> {
-        self.u = Mat::new();
+    fn grow(&mut self, a: &Operator<'_, T>, size: usize, watch: &dyn Watch) -> Result<()> {
+        self.u = Vec::new();
         let mut more = Mat::<f64>::zeros(a.size(), size - self.omega.ncols());
         for j in 0..more.ncols() {
             more.col_as_slice_mut(j).iter_mut().for_each(|v| *v = StandardNormal.sample(&mut self.rng));
@@ -139,7 +146,10 @@ impl Nystrom {
         drop(more);
         self.y = beside(&self.y, &image);
         drop(image);
-        (self.u, self.values) = eigen::<T>(&self.omega, &self.y)?;
+        let (u, values) = eigen::<T>(&self.omega, &self.y)?;
+        // A preconditioner need not be exact, only the same at every use.
+        self.u = (0..u.ncols()).flat_map(|j| u.col_as_slice(j)).map(|v| T::from_f64(*v)).collect();
+        self.values = values;
         Ok(())
     }
 }
@@ -149,16 +159,22 @@ fn iterations(ratio: f64, tolerance: f64) -> f64 {
     0.5 * (1.0 + ratio).sqrt() * (2.0 / tolerance).ln()
 }
 
-impl Preconditioner<'_> {
+impl<T: Field> Preconditioner<'_, T> {
     /// `P⁻¹ X`.
     pub fn apply(&self, x: &Mat<f64>) -> Mat<f64> {
-        let mut c = Mat::<f64>::zeros(self.u.ncols(), x.ncols());
-        product(c.as_mut(), false, 1.0, self.u.transpose(), x.as_ref());
-        for j in 0..c.ncols() {
-            c.col_as_slice_mut(j).iter_mut().zip(&self.gains).for_each(|(c, gain)| *c *= gain);
+        let (p, mut z) = (x.nrows(), x.clone());
+        for j in 0..x.ncols() {
+            let mut c = vec![0.0; self.gains.len()];
+            c.par_chunks_mut(COLUMNS).zip(self.u.par_chunks(COLUMNS * p)).for_each(|(c, u)| dots(u, x.col_as_slice(j), c));
+            c.iter_mut().zip(&self.gains).for_each(|(c, gain)| *c *= gain);
+            let part = |(c, u): (&[f64], &[T])| {
+                let mut sum = Mat::zeros(p, 1);
+                combine(u, c, sum.col_as_slice_mut(0));
+                sum
+            };
+            let parts = c.par_chunks(COLUMNS).zip(self.u.par_chunks(COLUMNS * p)).map(part).collect();
+            z.as_mut().subcols_mut(j, 1).add_assign(add_in_order(parts, p, 1));
         }
-        let mut z = x.clone();
-        product(z.as_mut(), true, 1.0, self.u.as_ref(), c.as_ref());
         z
     }
 }

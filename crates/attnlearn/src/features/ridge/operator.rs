@@ -12,8 +12,8 @@ use super::rows::{combine, dots};
 use super::targets::Targets;
 use super::{Stage, Watch};
 use crate::features::SetBlock;
-use crate::linalg::symmetric::{Field, product};
-use crate::linalg::{Mat, MatRef};
+use crate::linalg::symmetric::{Field, Tile, multiply, product, tiles};
+use crate::linalg::{Mat, MatRef, staggered};
 use crate::{Error, Result};
 use rayon::prelude::*;
 
@@ -23,6 +23,9 @@ const BLOCKS: usize = 8;
 const ROWS: usize = 128;
 /// Rows that are used twice while they are in the cache.
 const CHUNK: usize = 8;
+
+/// Rows of a sketch that one thread computes at a time.
+const SKETCH_ROWS: usize = 256;
 
 /// Columns of a sketch that cost about as much as one iteration, which reads the features from memory or computes them anew.
 pub(super) fn iteration_columns(keep: bool) -> f64 {
@@ -264,16 +267,21 @@ impl<'a, T: Field> Operator<'a, T> {
         self.panels(watch, |rows, first| {
             let n = rows.len() / p;
             let phi = MatRef::from_row_major_slice(rows, n, p);
-            let mut q = Mat::<T>::zeros(n, r);
-            product(q.as_mut(), false, T::ONE, phi, x.as_ref());
-            for j in 0..r {
-                for (q, root) in q.col_as_slice_mut(j).iter_mut().zip(&self.targets.roots[first..]) {
-                    let value = root * root * (q.to_f64() - centre[j]);
-                    totals[j] += value;
-                    *q = T::from_f64(value);
+            // Few columns: the product runs faster with them as rows.
+            let mut qt = Mat::<T>::zeros(r, n);
+            product(qt.as_mut(), false, T::ONE, x.transpose(), phi.transpose());
+            let mut q = staggered::<T>(n, r);
+            tiles(q.as_mut(), n, 1).into_par_iter().zip(&mut totals).for_each(|(Tile { col, mut part, .. }, total)| {
+                for (i, root) in self.targets.roots[first..first + n].iter().enumerate() {
+                    let value = root * root * (qt[(col, i)].to_f64() - centre[col]);
+                    *total += value;
+                    part[(i, 0)] = T::from_f64(value);
                 }
-            }
-            product(y.as_mut(), true, T::ONE, phi.transpose(), q.as_ref());
+            });
+            tiles(y.as_mut(), SKETCH_ROWS, r).into_par_iter().for_each(|Tile { row, part, .. }| {
+                let height = part.nrows();
+                multiply(part, true, T::ONE, phi.transpose().subrows(row, height), q.as_ref());
+            });
         })?;
         Ok(Mat::from_fn(p, r, |i, j| y[(i, j)].to_f64() - self.feature_means[i] * totals[j]))
     }

@@ -48,7 +48,7 @@ impl Iterative {
             let vectors = cg::bytes(size, columns) + 2 * 8 * (n * (columns + 1)) as u64;
             let work = Operator::work_bytes(data, n, columns, keep);
             // Products are over before the sketch is decomposed, but not before it is made.
-            let sketch = Nystrom::bytes::<T>(size, rank, Operator::depth(data, n, keep));
+            let sketch = Nystrom::<T>::bytes(size, rank, Operator::depth(data, n, keep));
             Self { keep, rank, bytes: features + vectors + work + sketch }
         };
         // Where a rank is given it has to fit; otherwise the sketch takes what there is.

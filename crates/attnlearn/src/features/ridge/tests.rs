@@ -115,7 +115,7 @@ fn predictions(map: &Waves, sets: &Sets, fit: &Fit) -> Mat<f64> {
 }
 
 fn options(solver: Solver, lambda: f64) -> Options {
-    Options { solver, ridge: Ridge::Given(lambda), ..Options::default() }
+    Options { solver, ridge: Ridge::Given(lambda), accuracy: Accuracy::Residual(1e-6), ..Options::default() }
 }
 
 fn gap(a: &Mat<f64>, b: &Mat<f64>) -> f64 {
@@ -135,7 +135,7 @@ fn solvers_agree() {
                 fits.push(fit::<f64>(&map, &sets, &path, &Unwatched).unwrap());
             }
             for keep in [true, false] {
-                let cg = Options { intercept, keep, tolerance: 1e-12, ..options(Solver::Cg, 1e-4) };
+                let cg = Options { intercept, keep, accuracy: Accuracy::Residual(1e-12), ..options(Solver::Cg, 1e-4) };
                 fits.push(fit::<f64>(&map, &sets, &cg, &Unwatched).unwrap());
             }
             let first = predictions(&map, &sets, &fits[0]);

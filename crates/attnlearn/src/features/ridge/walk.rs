@@ -90,7 +90,7 @@ pub(super) fn walk<T: Field>(
     a: &Operator<'_, T>,
     targets: &Targets,
     columns: &Mat<f64>,
-    sketch: &mut Nystrom,
+    sketch: &mut Nystrom<T>,
     options: &Options,
     watch: &dyn Watch,
 ) -> Result<Walk> {
@@ -119,7 +119,7 @@ pub(super) fn walk<T: Field>(
         watch.begin(Stage::Walk);
         watch.advance(done as u64, lambdas.len() as u64);
         let system = System { a, mu, preconditioner };
-        let error = |state: &State| gauge.read(state, mu).1;
+        let error = |state: &State, _: &[f64]| gauge.read(state, mu).1;
         iterations += system.iterate(&mut state, LOOSE, options.iterations - iterations, &error, watch)?;
         let (point, error) = gauge.read(&state, mu);
         if error > LOOSE && !path.is_empty() {
