@@ -7,7 +7,7 @@
 //! ```
 //!
 //! (the last is 0 where no logit is positive). Heads stand in the lanes, [`LANES`] to a panel, and a strip is computed for eight sets
-//! and four panels at a time, as three products in register tiles:
+//! (four in double precision) and four panels at a time, as three products in register tiles:
 //!
 //! ```text
 //! q_m = W_mᵀ (r x̃_0)          sets × (d+1), sum over d+1
@@ -99,9 +99,13 @@ impl<T: Real> FeatureMap<T> for Attention<T> {
     }
 }
 
-/// Sets that share what is read of the weights, and panels that share what is read of the keys.
-const SETS: usize = 8;
+/// Panels that share what is read of the keys.
 const PANELS: usize = 4;
+
+/// Sets that share what is read of the weights: as many as have their `q` in the nearest cache.
+const fn sets_at_once<T>() -> usize {
+    if size_of::<T>() > 4 { 4 } else { 8 }
+}
 
 struct Kernel<'a, T> {
     map: &'a Attention<T>,
@@ -117,19 +121,19 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { map, sets, panels, stride, out } = self;
-        let (side, most) = (map.d + 1, sets.shape.keys);
+        let (side, most, at_once) = (map.d + 1, sets.shape.keys, const { sets_at_once::<T>() });
         let softmax = matches!(map.rule, Rule::Softmax(_));
         let finish = if softmax { Finish::Sum } else { Finish::Relu };
         let weights = T::vectors::<S>(&map.weights);
         let panel_size = side * side * chunks::<T, S>();
-        let mut queries = Aligned::<T>::zeros(SETS * side);
-        let mut keys = Aligned::<T>::zeros(SETS * most * side);
-        let mut q = Aligned::<T>::zeros(PANELS * SETS * side * LANES);
+        let mut queries = Aligned::<T>::zeros(at_once * side);
+        let mut keys = Aligned::<T>::zeros(at_once * most * side);
+        let mut q = Aligned::<T>::zeros(PANELS * at_once * side * LANES);
         let mut a = Aligned::<T>::zeros(most * PANELS * LANES);
         let mut ragged = Aligned::<T>::zeros(PANELS * side * LANES);
 
-        for first_set in (0..sets.len()).step_by(SETS) {
-            let group = SETS.min(sets.len() - first_set);
+        for first_set in (0..sets.len()).step_by(at_once) {
+            let group = at_once.min(sets.len() - first_set);
             for s in 0..group {
                 let n = sets.lengths[first_set + s];
                 let factor = match map.rule {
@@ -142,7 +146,7 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
             }
             for first in panels.clone().step_by(PANELS) {
                 let count = PANELS.min(panels.end - first);
-                for (p, q) in q.chunks_exact_mut(SETS * side * LANES).take(count).enumerate() {
+                for (p, q) in q.chunks_exact_mut(at_once * side * LANES).take(count).enumerate() {
                     let x = Scalars { entries: &queries, outer: side, inner: 1 };
                     let w = Panel { entries: &weights[(first + p) * panel_size..][..panel_size], outer: 1, inner: side };
                     let q = Place { entries: T::vectors_mut::<S>(q), outer: side, inner: 1 };
@@ -156,7 +160,7 @@ impl<T: Real> WithSimd for Kernel<'_, T> {
 
                     let x = Scalars { entries: keys, outer: side, inner: 1 };
                     let q = T::vectors::<S>(&q[s * side * LANES..]);
-                    let q = Panel { entries: q, outer: SETS * side, inner: 1 };
+                    let q = Panel { entries: q, outer: at_once * side, inner: 1 };
                     let logits = Place { entries: T::vectors_mut::<S>(a), outer: count, inner: 1 };
                     product(simd, (n, count, side), x, q, (Start::Zero, finish), logits);
                     if softmax {

@@ -212,23 +212,29 @@ impl JobArgs {
                 data.fill(index, &mut block).map(|()| block)
             })
             .collect::<attnlearn::Result<_>>()?;
-        let start = Instant::now();
-        blocks.par_iter().for_each_init(Vec::new, |out, block| {
-            for strip in 0..map.strips() {
-                let width = map.strip(strip).len();
-                out.resize(block.len() * width, T::ZERO);
-                map.fill(block, strip, width, out);
-                black_box(&mut *out);
-            }
-        });
-        let total = start.elapsed().as_secs_f64();
+        let seconds = |work: &(dyn Fn(&SetBlock, usize, usize, &mut [T]) + Sync)| {
+            let start = Instant::now();
+            blocks.par_iter().for_each_init(Vec::new, |out, block| {
+                for strip in 0..map.strips() {
+                    let width = map.strip(strip).len();
+                    out.resize(block.len() * width, T::ZERO);
+                    work(block, strip, width, out);
+                    black_box(&mut *out);
+                }
+            });
+            start.elapsed().as_secs_f64()
+        };
+        let total = seconds(&|block, strip, width, out| map.fill(block, strip, width, out));
+        // What it takes to write as many numbers to the same places.
+        let write = seconds(&|_, _, _, out| out.fill(T::ONE));
         let (e, keys) = (data.shape().d + 1, data.shape().keys);
         let work = if self.model == Kind::Rfmlp {
             spec.features() * ((keys + 1) * data.shape().d + 1)
         } else {
             self.heads * (e * e + 2 * keys * e)
         };
-        Ok((total, Map::from_iter([("multiply_adds".into(), json!(work as u64 * data.len()))])))
+        let work = ("multiply_adds".into(), json!(work as u64 * data.len()));
+        Ok((total, Map::from_iter([work, ("write_seconds".into(), json!(write))])))
     }
 
     /// Held-out error.

@@ -14,8 +14,20 @@ impl Report {
         let data = self.sets("large", LARGE_N, 4, 0.3, Dtype::F32)?;
         let test = self.sets("test", N_TEST, 2, 0.0, Dtype::F64)?;
         for ridge in ["1e-2", "1e-3"] {
-            let mut arguments =
-                words(&["--job", "stream", "--dtype", "f32", "--ridge", ridge, "--solver", "cg", "--memory", "4"]);
+            let mut arguments = words(&[
+                "--job",
+                "stream",
+                "--dtype",
+                "f32",
+                "--ridge",
+                ridge,
+                "--solver",
+                "cg",
+                "--memory",
+                "4",
+                "--tolerance",
+                "1e-6",
+            ]);
             arguments.extend(words(&["--heads", &LARGE_HEADS.to_string(), "--seed", &SEED.to_string()]));
             arguments.extend(["--data".into(), shown(&data), "--test".into(), shown(&test)]);
             let r = self.bench.run(Peer::Attnlearn, &arguments)?;
