@@ -4,7 +4,7 @@
 //! Threads share the blocks of a slab or panel. What is summed over examples is summed within each block of
 //! [`SetBlock::CAPACITY`] and then over the blocks in their order: the same bits on any number of threads.
 
-use super::rows::combine;
+use super::rows::{combine, finite};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::Mat;
 use crate::linalg::symmetric::Field;
@@ -79,7 +79,7 @@ impl<T: Field> Data<'_, T> {
                     for strip in strips.clone() {
                         self.map.fill(sets, strip, width, &mut out[self.map.strip(strip).start - start..]);
                     }
-                    if !out[..sets.len() * width].iter().all(|v| v.to_f64().is_finite()) {
+                    if !finite(&out[..sets.len() * width]) {
                         return Err(not_finite(index));
                     }
                     Ok(sets.len())

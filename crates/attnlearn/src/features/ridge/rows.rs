@@ -58,6 +58,36 @@ pub(super) fn dots<T: Real>(rows: &[T], x: &[f64], out: &mut [f64]) {
     }
 }
 
+/// Whether all are finite.
+pub(super) fn finite<T: Real>(values: &[T]) -> bool {
+    struct Finite<'a, T>(&'a [T]);
+    impl<T: Real> WithSimd for Finite<'_, T> {
+        type Output = bool;
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> bool {
+            // Zero times a finite number is zero, times any other it is not a number: no branch, so that it is done by vectors.
+            const WIDE: usize = 4 * LANES;
+            let mut sums = [0.0; WIDE];
+            let whole = self.0.len() / WIDE * WIDE;
+            for e in (0..whole).step_by(WIDE) {
+                let values = &self.0[e..e + WIDE];
+                for l in 0..WIDE {
+                    sums[l] += 0.0 * values[l].to_f64();
+                }
+            }
+            let mut sum = 0.0;
+            for l in 0..WIDE {
+                sum += sums[l];
+            }
+            for e in whole..self.0.len() {
+                sum += 0.0 * self.0[e].to_f64();
+            }
+            sum == 0.0
+        }
+    }
+    vectorised(Finite(values))
+}
+
 /// `out += Σ_i c_i φ_i`.
 pub(super) fn combine<T: Real>(rows: &[T], c: &[f64], out: &mut [f64]) {
     struct Combine<'a, T>(&'a [T], &'a [f64], &'a mut [f64]);
@@ -88,5 +118,27 @@ pub(super) fn combine<T: Real>(rows: &[T], c: &[f64], out: &mut [f64]) {
     }
     if !out.is_empty() {
         vectorised(Combine(rows, c, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_that_is_not_finite_is_found_anywhere() {
+        for len in [0, 1, 63, 64, 200] {
+            let values = vec![-f32::MAX; len];
+            assert!(finite(&values));
+            for at in 0..len {
+                for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut values = values.clone();
+                    values[at] = wrong;
+                    assert!(!finite(&values), "{wrong} at {at} of {len}");
+                    let wide: Vec<f64> = values.iter().map(|v| f64::from(*v)).collect();
+                    assert!(!finite(&wide));
+                }
+            }
+        }
     }
 }
