@@ -212,21 +212,24 @@ impl JobArgs {
                 data.fill(index, &mut block).map(|()| block)
             })
             .collect::<attnlearn::Result<_>>()?;
-        let seconds = |work: &(dyn Fn(&SetBlock, usize, usize, &mut [T]) + Sync)| {
+        let seconds = |compute: bool| {
             let start = Instant::now();
             blocks.par_iter().for_each_init(Vec::new, |out, block| {
                 for strip in 0..map.strips() {
                     let width = map.strip(strip).len();
                     out.resize(block.len() * width, T::ZERO);
-                    work(block, strip, width, out);
+                    if compute {
+                        map.fill(block, strip, width, out);
+                    } else {
+                        out.fill(T::ONE);
+                    }
                     black_box(&mut *out);
                 }
             });
             start.elapsed().as_secs_f64()
         };
-        let total = seconds(&|block, strip, width, out| map.fill(block, strip, width, out));
-        // What it takes to write as many numbers to the same places.
-        let write = seconds(&|_, _, _, out| out.fill(T::ONE));
+        // The map, and what it takes to write as many numbers to the same places.
+        let (total, write) = (seconds(true), seconds(false));
         let (e, keys) = (data.shape().d + 1, data.shape().keys);
         let work = if self.model == Kind::Rfmlp {
             spec.features() * ((keys + 1) * data.shape().d + 1)
