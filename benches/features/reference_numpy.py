@@ -95,8 +95,21 @@ def predict(x, prepared, v, b):
 
 
 def gram(a, transposed=False):
-    """aaᵀ, or aᵀa, from rows in C order."""
-    return typed(blas, "syrk", a.dtype)(1, a.T, trans=0 if transposed else 1, lower=1)
+    """aaᵀ, or aᵀa, from rows in C order.
+
+    In parts of less than 2³¹ bytes: OpenBLAS 0.3.31 crashes on larger operands.
+    """
+    syrk = typed(blas, "syrk", a.dtype)
+    parts = -(-a.nbytes // (2**31 - 1))
+    pieces = np.array_split(np.arange(len(a) if transposed else a.shape[1]), parts)
+    out = None
+    for piece in pieces:
+        part = a[piece[0] : piece[-1] + 1] if transposed else np.ascontiguousarray(a[:, piece[0] : piece[-1] + 1])
+        if parts == 1:
+            part = a
+        trans = 0 if transposed else 1
+        out = syrk(1, part.T, trans=trans, lower=1) if out is None else syrk(1, part.T, trans=trans, lower=1, beta=1, c=out, overwrite_c=1)
+    return out
 
 
 def cholesky_solve(a, shift, rhs):

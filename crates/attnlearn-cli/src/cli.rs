@@ -1,7 +1,9 @@
 //! The command line as a whole: the commands, the flags that all of them share, and how arguments become a run.
 
 use crate::session::{Colour, Session};
-use crate::{apply, compare, completions, demo, fit, generate, inspect, learn, man, predict, score, verify};
+use crate::{
+    apply, check, compare, completions, demo, export, fit, generate, import, inspect, learn, man, predict, score, verify,
+};
 use attnlearn::Error;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -65,6 +67,9 @@ enum Command {
     Fit(fit::Args),
     Predict(predict::Args),
     Score(score::Args),
+    Import(import::Args),
+    Check(check::Args),
+    Export(export::Args),
     Inspect(inspect::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -127,6 +132,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
         Command::Fit(args) => args.check(&session)?.run(&session),
         Command::Predict(args) => args.check(&session)?.run(&session),
         Command::Score(args) => args.check()?.run(&session),
+        Command::Check(args) => args.check()?.run(&session),
+        Command::Import(args) => args.check(&session)?.run(&session),
+        Command::Export(args) => args.check(&session)?.run(&session),
         Command::Inspect(args) => args.run(&session),
         Command::Completions(args) => args.run(),
         Command::Man(args) => args.run(),

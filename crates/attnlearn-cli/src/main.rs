@@ -12,16 +12,19 @@
 
 mod apply;
 mod blocks;
+mod check;
 mod cli;
 mod compare;
 mod completions;
 mod console;
 mod demo;
 mod errors;
+mod export;
 mod fit;
 mod generate;
 mod generate_sets;
 mod heatmap;
+mod import;
 mod inspect;
 mod inspect_sets;
 mod interrupt;

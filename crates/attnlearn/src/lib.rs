@@ -11,6 +11,8 @@
 //! - [`sculpt`]: the six-phase algorithm of Chen and Li, *Provably learning a multi-head attention layer*;
 //! - [`descend`]: variable projection, which polishes its answer to machine precision;
 //! - [`features`]: random-feature attention, many frozen heads with trained values, and its kernels;
+//! - [`transformer`]: layers of real transformers, read and written in their own names;
+//! - [`degeneracy`]: the conditions of the theory, measured on a layer;
 //! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen.
 //!
 //! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`].
@@ -19,12 +21,14 @@
 pub mod certify;
 pub mod convex;
 pub mod data;
+pub mod degeneracy;
 pub mod descend;
 mod error;
 pub mod features;
 pub mod layer;
 pub mod linalg;
 pub mod sculpt;
+pub mod transformer;
 
 pub use error::{Error, Result};
 

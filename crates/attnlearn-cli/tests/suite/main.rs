@@ -8,3 +8,4 @@ mod models;
 mod program;
 mod readme;
 mod round_trip;
+mod transformer;

@@ -142,10 +142,12 @@ impl FittedModel {
                 description.kernel = Some(kernel.clone());
             }
         }
-        let mut specs: Vec<_> =
-            tensors.iter().map(|(name, shape, _)| TensorSpec { name, dtype: Dtype::F64, shape: shape.clone() }).collect();
+        let mut specs: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, _)| TensorSpec { name: (*name).into(), dtype: Dtype::F64, shape: shape.clone() })
+            .collect();
         if let Some(lengths) = &lengths {
-            specs.push(TensorSpec { name: "length", dtype: Dtype::I64, shape: vec![lengths.len()] });
+            specs.push(TensorSpec { name: "length".into(), dtype: Dtype::I64, shape: vec![lengths.len()] });
         }
         let described = serde_json::to_string(&description)
             .map_err(|e| Error::input("model", format!("cannot be described ({e})"), "give finite numbers"))?;

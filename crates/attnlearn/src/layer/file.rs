@@ -55,8 +55,10 @@ impl AttentionLayer {
         if let Some(bias) = &self.bias {
             tensors.push(("bias", vec![d_out], bias.clone()));
         }
-        let specs: Vec<_> =
-            tensors.iter().map(|(name, shape, _)| TensorSpec { name, dtype: Dtype::F64, shape: shape.clone() }).collect();
+        let specs: Vec<_> = tensors
+            .iter()
+            .map(|(name, shape, _)| TensorSpec { name: (*name).into(), dtype: Dtype::F64, shape: shape.clone() })
+            .collect();
         // All numbers are of one format, so the tensors stand in the order given.
         let (mut bytes, _) = layout(&specs, &metadata);
         for (_, _, numbers) in &tensors {

@@ -29,6 +29,9 @@ impl Field for f64 {
 /// The largest tile: two of its operands of this depth fit in a second-level cache.
 const TILE: usize = 512;
 
+/// The largest depth of a product of tiles.
+const DEPTH: usize = 576;
+
 /// Side of the tiles of an `n × n` matrix: enough tiles to share out, large enough to be products at full speed.
 pub fn tile(n: usize) -> usize {
     (n / 12).next_multiple_of(64).clamp(64, TILE)
@@ -118,9 +121,16 @@ pub fn product<T: Field>(c: MatMut<'_, T>, add: bool, s: T, a: MatRef<'_, T>, b:
 /// Lower triangle of `C ← C + s A Bᵀ`, which the caller knows to be symmetric, on all threads.
 pub fn update_lower<T: Field>(c: MatMut<'_, T>, s: T, a: MatRef<'_, T>, b: MatRef<'_, T>) {
     let side = tile(c.nrows());
-    lower_tiles(c, side).into_par_iter().for_each(|Tile { row, col, part }| {
+    // In pieces of one depth: what a tile reads stays in the second-level cache while it is used.
+    let pieces = a.ncols().div_ceil(DEPTH).max(1);
+    let step = a.ncols().div_ceil(pieces).max(1);
+    lower_tiles(c, side).into_par_iter().for_each(|Tile { row, col, mut part }| {
         let (height, width) = (part.nrows(), part.ncols());
-        multiply(part, true, s, a.subrows(row, height), b.subrows(col, width).transpose());
+        for first in (0..a.ncols()).step_by(step) {
+            let depth = step.min(a.ncols() - first);
+            let (a, b) = (a.submatrix(row, first, height, depth), b.submatrix(col, first, width, depth));
+            multiply(part.rb_mut(), true, s, a, b.transpose());
+        }
     });
 }
 
@@ -161,7 +171,7 @@ mod tests {
 
     #[test]
     fn tiles_agree_with_the_definition() {
-        for (n, k) in [(1, 3), (70, 5), (333, 40), (900, 17)] {
+        for (n, k) in [(1, 3), (70, 5), (333, 40), (900, 17), (70, 1500)] {
             let phi = Mat::from_fn(n, k, |i, j| ((i * 7 + j * 13) % 31) as f64 - 15.0);
             let exact = &phi * phi.transpose();
             let mut c = Mat::<f64>::zeros(n, n);

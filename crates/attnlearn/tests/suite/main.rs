@@ -13,3 +13,4 @@ mod paper;
 mod parquet;
 mod sculpt;
 mod sets;
+mod transformer;

@@ -13,6 +13,7 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
         dtype,
         shape,
         data: Err(Refusal { problem, remedy }),
+        half: None,
     };
     let Some((text, numbers)) = split(array) else {
         return refuse("?".into(), Vec::new(), "is not an .npy array, or is truncated".into(), PLAIN);
@@ -44,7 +45,7 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
     match byte_len(dtype, &shape) {
         Some(len) if len == numbers.len() => {
             let from = start + array.len() - len;
-            Tensor { dtype: name, shape, data: Ok(Data { dtype, range: from..from + len }) }
+            Tensor { dtype: name, shape, data: Ok(Data { dtype, range: from..from + len }), half: None }
         }
         _ => {
             let problem = format!("is truncated or corrupt: {} bytes of numbers for shape {shape:?} of {name}", numbers.len());
@@ -191,7 +192,7 @@ mod tests {
         #[test]
         fn written_headers_are_read_back(shape in proptest::collection::vec(0usize..1 << 40, 0..4), which in 0..7usize) {
             let dtype = [Dtype::I8, Dtype::F32, Dtype::F64, Dtype::Bool, Dtype::U8, Dtype::I32, Dtype::I64][which];
-            let bytes = header(&TensorSpec { name: "x", dtype, shape: shape.clone() });
+            let bytes = header(&TensorSpec { name: "x".into(), dtype, shape: shape.clone() });
             prop_assert_eq!(bytes.len() % 64, 0);
             let (text, numbers) = split(&bytes).expect("a header");
             prop_assert!(numbers.is_empty() && text.ends_with('\n'));

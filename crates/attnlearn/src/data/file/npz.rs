@@ -40,7 +40,12 @@ pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
             npy::read(array, start)
         } else {
             let problem = "is compressed, so it cannot be mapped into memory".into();
-            Tensor { dtype: "?".into(), shape: Vec::new(), data: Err(Refusal { problem, remedy: "save it with numpy.savez" }) }
+            Tensor {
+                dtype: "?".into(),
+                shape: Vec::new(),
+                data: Err(Refusal { problem, remedy: "save it with numpy.savez" }),
+                half: None,
+            }
         };
         tensors.insert(name.to_string(), tensor);
     }

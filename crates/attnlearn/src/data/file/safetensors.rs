@@ -1,7 +1,7 @@
 //! The safetensors format: eight bytes of length, a header in JSON, then the tensors back to back.
 
 use super::atomic::AtomicFile;
-use super::tensor::{Contents, Data, Dtype, FileFormat, Refusal, Tensor, TensorSpec};
+use super::tensor::{Contents, Data, Dtype, FileFormat, Half, Refusal, Tensor, TensorSpec};
 use super::writer::TensorSink;
 use crate::{Error, Result};
 use ::safetensors::tensor::{Dtype as AnyDtype, Metadata};
@@ -52,7 +52,12 @@ pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
         };
         let (from, to) = info.data_offsets;
         let data = dtype.map(|dtype| Data { dtype, range: start + from..start + to });
-        (name, Tensor { dtype: info.dtype.to_string(), shape: info.shape.clone(), data })
+        let half = match info.dtype {
+            AnyDtype::F16 => Some((Half::F16, start + from..start + to)),
+            AnyDtype::BF16 => Some((Half::Bf16, start + from..start + to)),
+            _ => None,
+        };
+        (name, Tensor { dtype: info.dtype.to_string(), shape: info.shape.clone(), data, half })
     });
     Ok(Contents {
         place: place.into(),
@@ -79,7 +84,7 @@ pub(crate) fn layout(tensors: &[TensorSpec], metadata: &BTreeMap<String, String>
         let TensorSpec { name, dtype, shape } = &tensors[i];
         let end = offset + shape.iter().product::<usize>() * dtype.size();
         let entry = serde_json::json!({ "dtype": dtype.name(), "shape": shape, "data_offsets": [offset, end] });
-        header.insert((*name).into(), entry);
+        header.insert(name.to_string(), entry);
         offsets[i] = offset;
         offset = end;
     }

@@ -299,18 +299,18 @@ impl SetWriter {
         let Ok(rows) = usize::try_from(n) else { return bad(format!("{n} sets do not fit in any file"), "write fewer of them") };
         let mut tensors = Vec::new();
         if let Some(dtype) = columns.x {
-            tensors.push(TensorSpec { name: "x", dtype, shape: vec![rows, shape.keys + 1, shape.d] });
+            tensors.push(TensorSpec { name: "x".into(), dtype, shape: vec![rows, shape.keys + 1, shape.d] });
         }
         if let Some(dtype) = columns.y {
             // One target a set is a plain vector, as most people have it.
             let shape = if shape.targets == 1 { vec![rows] } else { vec![rows, shape.targets] };
-            tensors.push(TensorSpec { name: "y", dtype, shape });
+            tensors.push(TensorSpec { name: "y".into(), dtype, shape });
         }
         if columns.length {
-            tensors.push(TensorSpec { name: "length", dtype: Dtype::I64, shape: vec![rows] });
+            tensors.push(TensorSpec { name: "length".into(), dtype: Dtype::I64, shape: vec![rows] });
         }
         if columns.weight {
-            tensors.push(TensorSpec { name: "weight", dtype: Dtype::F64, shape: vec![rows] });
+            tensors.push(TensorSpec { name: "weight".into(), dtype: Dtype::F64, shape: vec![rows] });
         }
         if tensors.is_empty() || tensors.iter().any(|t| t.shape.contains(&0)) {
             return bad(format!("{n} sets of {shape:?} were to be written"), "every size must be at least 1");

@@ -3,6 +3,7 @@
 use crate::linalg::lanes::Real;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -136,7 +137,7 @@ pub(crate) fn byte_len(dtype: Dtype, shape: &[usize]) -> Option<usize> {
 /// A tensor that is to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSpec {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub dtype: Dtype,
     pub shape: Vec<usize>,
 }
@@ -149,6 +150,35 @@ pub(crate) struct Tensor {
     pub shape: Vec<usize>,
     /// Where its numbers are, or why they cannot be used. A tensor that nobody asks for may be unusable.
     pub data: Result<Data, Refusal>,
+    /// Where numbers of half precision are, which only weights may have.
+    pub half: Option<(Half, Range<usize>)>,
+}
+
+/// Formats of half precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// Five bits of exponent.
+    F16,
+    /// Eight bits of exponent: the upper half of an `f32`.
+    Bf16,
+}
+
+impl Half {
+    fn value(self, bits: u16) -> f64 {
+        match self {
+            Self::Bf16 => f64::from(f32::from_bits(u32::from(bits) << 16)),
+            Self::F16 => {
+                let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+                let size = match exponent {
+                    0 => fraction * 2f64.powi(-24),
+                    31 if fraction > 0.0 => f64::NAN,
+                    31 => f64::INFINITY,
+                    _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+                };
+                if bits >> 15 == 1 { -size } else { size }
+            }
+        }
+    }
 }
 
 /// Numbers within the bytes of a file; the range lies within them and has the size that the shape demands.
@@ -223,6 +253,24 @@ impl Contents {
             return Err(Error::input(place, format!("has shape {shape:?}"), format!("every one of [{dims}] must be at least 1")));
         }
         Ok(Some(View { place, shape, data }))
+    }
+
+    /// Shape and numbers of a tensor of real numbers, of half precision too, of any rank.
+    pub fn any_float(&self, name: &str, bytes: &[u8], place: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let Some(tensor) = self.tensors.get(name) else {
+            return Err(Error::input(place, "is not there", "give all files of the model"));
+        };
+        let mut numbers = vec![0.0; tensor.shape.iter().product()];
+        let decoded = match (&tensor.data, &tensor.half) {
+            (_, Some((half, range))) => spread(&bytes[range.clone()], &mut numbers, 1, |b| half.value(u16::from_le_bytes(b))),
+            (Ok(data), _) if FLOATS.contains(&data.dtype) => data.dtype.decode(&bytes[data.range.clone()], &mut numbers, 1),
+            _ => {
+                let problem = format!("has number format {}", tensor.dtype);
+                return Err(Error::input(place, problem, "store it as F32, F64, F16 or BF16"));
+            }
+        };
+        decoded.map_err(|value| Error::input(place, offence(value), "give finite numbers"))?;
+        Ok((tensor.shape.clone(), numbers))
     }
 
     /// The names of the first few tensors.

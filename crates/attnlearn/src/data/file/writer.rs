@@ -84,9 +84,9 @@ impl ExampleWriter {
         if columns.y.is_some_and(|dtype| !FLOATS.contains(&dtype)) {
             return bad("outputs were to be written as I8".into(), "write them as F32 or F64");
         }
-        let spec = |(name, dtype, width)| {
+        let spec = |(name, dtype, width): (&'static str, Dtype, usize)| {
             let shape = vec![usize::try_from(n).ok()?, shape.k, width];
-            byte_len(dtype, &shape).map(|len| (TensorSpec { name, dtype, shape }, len as u64))
+            byte_len(dtype, &shape).map(|len| (TensorSpec { name: name.into(), dtype, shape }, len as u64))
         };
         let specs: Option<Vec<_>> = columns.present(shape).map(spec).collect();
         // File offsets are 63 bits wide; under 2^61 each, two tensors and their headers fit.

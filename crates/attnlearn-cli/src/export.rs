@@ -1,0 +1,130 @@
+//! `attnlearn export`: a layer as the weights of a transformer.
+
+use crate::cli::Ending;
+use crate::console::error;
+use crate::output;
+use crate::session::Session;
+use attnlearn::Result;
+use attnlearn::data::write_atomically;
+use attnlearn::layer::AttentionLayer;
+use attnlearn::transformer::{Lost, Projections, Style};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Write a layer as query, key, value and output weights.
+///
+/// Attention matrices and projections are factored by their singular values. What a head dimension has no room for is lost; the error of
+/// every head is shown. Families other than `factors` want heads that make up d: missing ones are added, silent.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  attnlearn export layer.safetensors --head-dim 32 --to bert --layer 1 -o weights.safetensors
+  attnlearn export layer.safetensors --head-dim 8 --to mha -o mha.safetensors
+  attnlearn export layer.safetensors --head-dim 4 -o factors.safetensors")]
+pub struct Args {
+    /// Layer (.safetensors).
+    layer: PathBuf,
+    /// Dimension of a head.
+    #[arg(long, value_name = "R")]
+    head_dim: usize,
+    /// Whose names and layout to write.
+    #[arg(long, value_enum, default_value_t)]
+    to: Family,
+    /// The number of the layer in the names of its tensors.
+    #[arg(long = "layer", value_name = "N", default_value_t = 0)]
+    number: usize,
+    /// Where to write the weights (.safetensors).
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Families by name.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Family {
+    /// Plain factors q, k, v [m, d, r], o [m, r, d_out], q_bias [m, r], bias [d_out].
+    #[default]
+    Factors,
+    /// BERT, RoBERTa, MiniLM.
+    Bert,
+    /// ViT.
+    Vit,
+    /// DistilBERT.
+    Distilbert,
+    /// GPT-2.
+    Gpt2,
+    /// The state of a torch.nn.MultiheadAttention.
+    Mha,
+}
+
+impl From<Family> for Style {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::Factors => Self::Factors,
+            Family::Bert => Self::Bert,
+            Family::Vit => Self::Vit,
+            Family::Distilbert => Self::DistilBert,
+            Family::Gpt2 => Self::Gpt2,
+            Family::Mha => Self::Mha,
+        }
+    }
+}
+
+/// What has been checked.
+pub struct Plan {
+    bytes: Vec<u8>,
+    lost: Vec<Lost>,
+    style: Style,
+    head_dim: usize,
+    output: PathBuf,
+}
+
+/// What was written, as it stands in the JSON.
+#[derive(Serialize)]
+struct ExportReport<'a> {
+    style: Style,
+    head_dim: usize,
+    /// What every head lost for want of dimensions, relatively.
+    lost: &'a [Lost],
+    output: String,
+}
+
+impl Args {
+    /// Factors the layer.
+    pub fn check(self, session: &Session) -> Result<Plan> {
+        let layer = AttentionLayer::load(&self.layer)?;
+        output::distinct(&[Some(&self.output), session.json_file()])?;
+        output::writable_layer(&self.output)?;
+        let (projections, lost) = Projections::unfold(&layer, self.head_dim)?;
+        let style = self.to.into();
+        let bytes = projections.to_bytes(style, self.number)?;
+        Ok(Plan { bytes, lost, style, head_dim: self.head_dim, output: self.output })
+    }
+}
+
+impl Plan {
+    /// Writes the weights.
+    pub fn run(self, session: &Session) -> Result<Ending> {
+        write_atomically(&self.output, &self.bytes)?;
+        let rows: Vec<[String; 4]> = self
+            .lost
+            .iter()
+            .enumerate()
+            .map(|(i, lost)| [format!("head {}", i + 1), error(lost.theta), error(lost.key_bias), error(lost.w)])
+            .collect();
+        let worst = self.lost.iter().map(Lost::worst).fold(0.0, f64::max);
+        session.console.say(format!("largest relative error of a head: {worst:.1e}"));
+        if worst > 1e-9 {
+            session.console.table(["", "Θ lost", "c lost", "W lost"], &rows);
+        }
+        session.console.say(format!("wrote {}", self.output.display()));
+        let report = ExportReport {
+            style: self.style,
+            head_dim: self.head_dim,
+            lost: &self.lost,
+            output: self.output.display().to_string(),
+        };
+        session.publish("export", &report)?;
+        Ok(Ending::Done)
+    }
+}
