@@ -1,14 +1,27 @@
-//! Practical learners. For now one: variable projection, which the six-phase learner uses for its search in the span and
-//! for the final polish.
+//! Practical learners.
+//!
+//! `varpro` is variable projection on small samples with dense normal equations: what the six-phase learner uses for its search in the span and
+//! for the final polish. `student` and `pass` are the layer as descent sees it, of any rank, with biases and mask, with its derivative and
+//! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them.
 
+mod adam;
+mod batch;
 mod jacobian;
+mod newton;
+mod pass;
 mod project;
 mod sample;
+mod student;
 #[cfg(test)]
 mod testing;
 mod varpro;
 
+pub use adam::{Adam, AdamSettings};
+pub use batch::{Batch, Linear};
 pub use jacobian::Parametrisation;
+pub use newton::{NewtonReport, NewtonSettings, newton};
+pub use pass::Pass;
 pub use project::{Projected, nmse, pooled_moments, project};
 pub use sample::Sample;
+pub use student::{Form, PARTS, Part, Student};
 pub use varpro::{Fit, Settings, Stop, fit};

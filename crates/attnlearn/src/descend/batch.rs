@@ -1,0 +1,318 @@
+//! Sequences in memory, and passes over many of them on all threads.
+//!
+//! A batch is cut into [`PARTS`](Batch::PARTS) runs of sequences, whatever the number of threads. One thread goes through a run from beginning
+//! to end, a chunk at a time, and the sums of the runs are added in order: the same bits on any number of threads.
+
+use super::pass::Pass;
+use super::student::Form;
+use crate::data::{Block, ExampleSource, Shape};
+use crate::linalg::symmetric::Field;
+use crate::{Error, Result};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Rows that go through a pass together: enough for products at full speed, few enough to stay in the cache.
+const ROWS: usize = 512;
+
+/// Sequences with their outputs, in plain order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch<T> {
+    /// Sizes of every example.
+    pub shape: Shape,
+    /// `[n][k][d]`.
+    pub x: Vec<T>,
+    /// `[n][k][d_out]`.
+    pub y: Vec<T>,
+}
+
+impl<T: Field> Batch<T> {
+    /// Runs that threads share.
+    pub const PARTS: usize = 16;
+
+    /// The first `n` examples of a range of blocks, or as many as it has.
+    pub fn read(source: &dyn ExampleSource, blocks: Range<u64>, n: usize) -> Result<Self> {
+        let shape = source.shape();
+        let mut batch = Self { shape, x: Vec::new(), y: Vec::new() };
+        let mut block = Block::<f64>::new(shape);
+        let (per_x, per_y) = (shape.k * shape.d, shape.k * shape.d_out);
+        for index in blocks {
+            let left = n - batch.len();
+            source.fill_f64(index, &mut block)?;
+            if block.is_empty() || left == 0 {
+                break;
+            }
+            let (mut x, mut y) = (vec![0.0; block.len() * per_x], vec![0.0; block.len() * per_y]);
+            block.copy_inputs(&mut x);
+            block.copy_outputs(&mut y);
+            let take = block.len().min(left);
+            batch.x.extend(x[..take * per_x].iter().map(|v| T::from_f64(*v)));
+            batch.y.extend(y[..take * per_y].iter().map(|v| T::from_f64(*v)));
+        }
+        Ok(batch)
+    }
+
+    /// How many sequences.
+    pub fn len(&self) -> usize {
+        self.x.len() / (self.shape.k * self.shape.d).max(1)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.x.is_empty()
+    }
+
+    /// The same in another precision.
+    pub fn cast<U: Field>(&self) -> Batch<U> {
+        let cast = |values: &[T]| values.iter().map(|v| U::from_f64(v.to_f64())).collect();
+        Batch { shape: self.shape, x: cast(&self.x), y: cast(&self.y) }
+    }
+
+    /// Sequences `indices`, in that order.
+    pub fn select(&self, indices: &[usize]) -> Self {
+        let (per_x, per_y) = (self.shape.k * self.shape.d, self.shape.k * self.shape.d_out);
+        let mut part = Self { shape: self.shape, x: Vec::with_capacity(indices.len() * per_x), y: Vec::new() };
+        for &i in indices {
+            part.x.extend_from_slice(&self.x[i * per_x..(i + 1) * per_x]);
+            part.y.extend_from_slice(&self.y[i * per_y..(i + 1) * per_y]);
+        }
+        part
+    }
+
+    /// `Σ ‖Y − mean‖²`: what every error is measured against. Outputs that are all the same are refused.
+    pub fn variance(&self) -> Result<f64> {
+        let (d_out, rows) = (self.shape.d_out, (self.len() * self.shape.k) as f64);
+        let mut mean = vec![0.0; d_out];
+        for row in self.y.chunks_exact(d_out) {
+            mean.iter_mut().zip(row).for_each(|(m, y)| *m += y.to_f64() / rows);
+        }
+        let square = |row: &[T]| row.iter().zip(&mean).map(|(y, m)| (y.to_f64() - m).powi(2)).sum::<f64>();
+        let variance: f64 = self.y.chunks_exact(d_out).map(square).sum();
+        // Rounding of the mean is not variance.
+        if variance <= 1e-24 * rows * mean.iter().map(|m| m * m).sum::<f64>() {
+            return Err(Error::input("examples", "their outputs are all the same", "there is nothing to learn"));
+        }
+        Ok(variance)
+    }
+
+    /// Refuses a student of another shape.
+    pub fn check(&self, form: &Form) -> Result<()> {
+        if (form.d, form.d_out) != (self.shape.d, self.shape.d_out) {
+            let problem = format!(
+                "examples map {} numbers to {}, the student {} to {}",
+                self.shape.d, self.shape.d_out, form.d, form.d_out
+            );
+            return Err(Error::input("student", problem, "give it the shape of the examples"));
+        }
+        if self.is_empty() {
+            return Err(Error::input("examples", "there are none", "give at least one"));
+        }
+        Ok(())
+    }
+
+    /// Runs of sequences, and within each its chunks.
+    fn parts(&self) -> Vec<Vec<Range<usize>>> {
+        let (n, chunk) = (self.len(), (ROWS / self.shape.k).max(1));
+        let per = n.div_ceil(Self::PARTS).max(1);
+        let run = |start: usize| {
+            let end = (start + per).min(n);
+            (start..end).step_by(chunk).map(|first| first..(first + chunk).min(end)).collect()
+        };
+        (0..n).step_by(per).map(run).collect()
+    }
+
+    fn sequences(&self, range: &Range<usize>) -> (&[T], &[T]) {
+        let (per_x, per_y) = (self.shape.k * self.shape.d, self.shape.k * self.shape.d_out);
+        (&self.x[range.start * per_x..range.end * per_x], &self.y[range.start * per_y..range.end * per_y])
+    }
+
+    /// `‖F(X) − Y‖²`.
+    pub fn error(&self, form: &Form, values: &[T]) -> f64 {
+        let runs: Vec<f64> = self
+            .parts()
+            .into_par_iter()
+            .map(|chunks| {
+                let mut pass = Pass::default();
+                chunks.iter().map(|range| self.miss(form, values, range, &mut pass).0).sum()
+            })
+            .collect();
+        runs.into_iter().sum()
+    }
+
+    /// Squares and values of `F(X) − Y` of some sequences.
+    fn miss(&self, form: &Form, values: &[T], range: &Range<usize>, pass: &mut Pass<T>) -> (f64, Vec<T>) {
+        let (x, y) = self.sequences(range);
+        pass.forward(form, values, x, self.shape.k);
+        let miss: Vec<T> = pass.y.iter().zip(y).map(|(f, y)| *f - *y).collect();
+        (miss.iter().map(|v| v.to_f64().powi(2)).sum(), miss)
+    }
+
+    /// `‖F(X) − Y‖²` and half its gradient.
+    pub fn gradient(&self, form: &Form, values: &[T]) -> (f64, Vec<T>) {
+        let runs: Vec<(f64, Vec<T>)> = self
+            .parts()
+            .into_par_iter()
+            .map(|chunks| {
+                let (mut pass, mut gradient, mut total) = (Pass::default(), vec![T::ZERO; form.len()], 0.0);
+                for range in &chunks {
+                    let (squares, miss) = self.miss(form, values, range, &mut pass);
+                    total += squares;
+                    pass.adjoint(form, values, self.sequences(range).0, &miss, &mut gradient);
+                }
+                (total, gradient)
+            })
+            .collect();
+        add(runs, form.len())
+    }
+}
+
+/// Sums of runs, in order.
+fn add<T: Field>(runs: Vec<(f64, Vec<T>)>, len: usize) -> (f64, Vec<T>) {
+    let (mut total, mut sum) = (0.0, vec![T::ZERO; len]);
+    for (part, values) in runs {
+        total += part;
+        sum.iter_mut().zip(values).for_each(|(sum, v)| *sum += v);
+    }
+    (total, sum)
+}
+
+/// `F` linearised at a point: its passes are kept, so that products with the Jacobian and its adjoint need no forward pass.
+pub struct Linear<'a, T> {
+    batch: &'a Batch<T>,
+    form: Form,
+    values: Vec<T>,
+    /// Run by run, chunk by chunk.
+    passes: Vec<Vec<(Range<usize>, Pass<T>)>>,
+    /// `‖F(X) − Y‖²`.
+    pub error: f64,
+    /// `Jᵀ(F(X) − Y)`.
+    pub gradient: Vec<T>,
+}
+
+impl<'a, T: Field> Linear<'a, T> {
+    /// At `values`.
+    pub fn new(batch: &'a Batch<T>, form: Form, values: &[T]) -> Self {
+        let runs: Vec<_> = batch
+            .parts()
+            .into_par_iter()
+            .map(|chunks| {
+                let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
+                let passes: Vec<(Range<usize>, Pass<T>)> = chunks
+                    .into_iter()
+                    .map(|range| {
+                        let mut pass = Pass::default();
+                        let (squares, miss) = batch.miss(&form, values, &range, &mut pass);
+                        total += squares;
+                        pass.adjoint(&form, values, batch.sequences(&range).0, &miss, &mut gradient);
+                        (range, pass)
+                    })
+                    .collect();
+                (passes, (total, gradient))
+            })
+            .collect();
+        let (passes, sums): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        let (error, gradient) = add(sums, form.len());
+        Self { batch, form, values: values.to_vec(), passes, error, gradient }
+    }
+
+    /// `JᵀJ v`.
+    pub fn normal_product(&mut self, v: &[T]) -> Vec<T> {
+        let Self { batch, form, values, passes, .. } = self;
+        let runs: Vec<(f64, Vec<T>)> = passes
+            .par_iter_mut()
+            .map(|run| {
+                let mut sum = vec![T::ZERO; form.len()];
+                for (range, pass) in run {
+                    let x = batch.sequences(range).0;
+                    let mut along = vec![T::ZERO; range.len() * batch.shape.k * form.d_out];
+                    pass.derivative(form, values, x, v, &mut along);
+                    pass.adjoint(form, values, x, &along, &mut sum);
+                }
+                (0.0, sum)
+            })
+            .collect();
+        add(runs, self.form.len()).1
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::student::Student;
+    use super::*;
+    use crate::layer::Mask;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+
+    const FORM: Form =
+        Form { d: 4, d_out: 3, heads: 2, rank: Some(2), value_rank: None, key_bias: true, bias: true, mask: Mask::None };
+
+    fn setting(n: usize) -> (Student<f64>, Batch<f64>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let student = Student::random(FORM, 2.0, &mut rng).unwrap();
+        let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();
+        let shape = Shape { k: 3, d: 4, d_out: 3 };
+        let (x, y) = (normals(n * 12), normals(n * 9));
+        (student, Batch { shape, x, y })
+    }
+
+    #[test]
+    fn the_gradient_is_that_of_finite_differences() {
+        for n in [1, 5, 700] {
+            let (student, batch) = setting(n);
+            let (error, gradient) = batch.gradient(&FORM, &student.values);
+            assert!((error - batch.error(&FORM, &student.values)).abs() < 1e-9 * error);
+            for at in (0..FORM.len()).step_by(5) {
+                let moved = |t: f64| {
+                    let mut values = student.values.clone();
+                    values[at] += t;
+                    batch.error(&FORM, &values)
+                };
+                let numeric = (moved(1e-5) - moved(-1e-5)) / 4e-5;
+                assert!(
+                    (numeric - gradient[at]).abs() < 1e-6 * (1.0 + numeric.abs()) * n as f64,
+                    "{at}: {numeric} {}",
+                    gradient[at]
+                );
+            }
+        }
+    }
+
+    /// `JᵀJ` is symmetric, and quadratic forms with it are those of differences of the outputs.
+    #[test]
+    fn normal_products_are_those_of_the_jacobian() {
+        let (student, batch) = setting(40);
+        let mut linear = Linear::new(&batch, FORM, &student.values);
+        let (error, gradient) = batch.gradient(&FORM, &student.values);
+        assert_eq!((linear.error, &linear.gradient), (error, &gradient));
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
+        let mut normals = || (0..FORM.len()).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();
+        let (u, v) = (normals(), normals());
+        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let (ju, jv) = (linear.normal_product(&u), linear.normal_product(&v));
+        assert!((inner(&ju, &v) - inner(&u, &jv)).abs() < 1e-9 * inner(&ju, &u));
+        // ‖F(θ + tv) − F(θ − tv)‖²/4t², from targets that are the outputs themselves.
+        let outputs = |t: f64| {
+            let values: Vec<f64> = student.values.iter().zip(&v).map(|(a, v)| a + t * v).collect();
+            let mut pass = Pass::default();
+            pass.forward(&FORM, &values, &batch.x, 3);
+            pass.y
+        };
+        let (plus, minus) = (outputs(1e-5), outputs(-1e-5));
+        let numeric: f64 = plus.iter().zip(&minus).map(|(p, m)| ((p - m) / 2e-5).powi(2)).sum();
+        assert!((inner(&v, &jv) / numeric - 1.0).abs() < 1e-7);
+    }
+
+    #[test]
+    fn bits_do_not_depend_on_threads() {
+        let (student, batch) = setting(700);
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let mut linear = Linear::new(&batch, FORM, &student.values);
+                (batch.gradient(&FORM, &student.values), linear.normal_product(&student.values))
+            })
+        };
+        assert_eq!(on(1), on(3));
+    }
+}

@@ -1,0 +1,382 @@
+//! The pooled-feature map, its derivative and its adjoint, written out by hand, for a few sequences at a time.
+//!
+//! Forward, for the tokens `X` of one sequence and every head:
+//!
+//! ```text
+//! Q = XA    K = XB    t = Xc    L = QKᵀ + 1tᵀ    P = softmax(L)    U = XV    H = PU    Y = HO + bias
+//! ```
+//!
+//! Derivative along `(Ȧ, Ḃ, ċ, V̇, Ȯ, ḃ)`:
+//!
+//! ```text
+//! L̇ = XȦKᵀ + Q(XḂ)ᵀ + 1(Xċ)ᵀ    Ṗ = P∘(L̇ − (P∘L̇)1 1ᵀ)    Ḣ = ṖU + P XV̇    Ẏ = ḢO + HȮ + ḃ
+//! ```
+//!
+//! Adjoint of `G = ∂/∂Y`:
+//!
+//! ```text
+//! ∂O = HᵀG   ∂bias = Gᵀ1   ∂H = GOᵀ   ∂U = Pᵀ∂H   ∂P = ∂H Uᵀ   ∂L = P∘(∂P − (P∘∂P)1 1ᵀ)
+//! ∂Q = ∂L K   ∂K = ∂LᵀQ   ∂t = ∂Lᵀ1   ∂A = Xᵀ∂Q   ∂B = Xᵀ∂K   ∂c = Xᵀ∂t   ∂V = Xᵀ∂U
+//! ```
+//!
+//! Products with `A, B, V, O` are those of large matrices, over all sequences at once; the rest is small and done sequence by sequence, head by
+//! head. A pass runs on one thread: threads share the batch in chunks whose sums are added in order.
+
+use super::student::{Form, Part};
+use crate::layer::Mask;
+use crate::linalg::symmetric::{Field, multiply};
+use faer::{MatMut, MatRef};
+
+/// What a forward pass leaves behind for the others; kept from chunk to chunk so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Pass<T> {
+    /// Tokens of a sequence.
+    k: usize,
+    /// Rows of the chunk.
+    rows: usize,
+    q: Vec<T>,
+    key: Vec<T>,
+    t: Vec<T>,
+    /// `[sequence][head][a][b]`.
+    p: Vec<T>,
+    u: Vec<T>,
+    h: Vec<T>,
+    /// Outputs, `[rows][d_out]`.
+    pub y: Vec<T>,
+    // The same shapes for derivatives and adjoints.
+    dq: Vec<T>,
+    dk: Vec<T>,
+    dt: Vec<T>,
+    du: Vec<T>,
+    dh: Vec<T>,
+}
+
+fn rows_of<T>(values: &[T], rows: usize, cols: usize) -> MatRef<'_, T> {
+    MatRef::from_row_major_slice(&values[..rows * cols], rows, cols)
+}
+
+fn rows_of_mut<T>(values: &mut [T], rows: usize, cols: usize) -> MatMut<'_, T> {
+    MatMut::from_row_major_slice_mut(&mut values[..rows * cols], rows, cols)
+}
+
+/// Makes room for `len` numbers; what they are does not matter.
+fn fit<T: Field>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::ZERO);
+    }
+}
+
+#[inline]
+fn dot<T: Field>(a: &[T], b: &[T]) -> T {
+    let mut sum = T::ZERO;
+    for (a, b) in a.iter().zip(b) {
+        sum += *a * *b;
+    }
+    sum
+}
+
+#[inline]
+fn axpy<T: Field>(c: T, x: &[T], y: &mut [T]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += c * *x;
+    }
+}
+
+impl<T: Field> Pass<T> {
+    /// `out ← [out] + X M`, or `X` itself where the block is absent.
+    fn tokens_times(x: &[T], rows: usize, form: &Form, part: Part, values: &[T], out: &mut Vec<T>) {
+        let (present, cols) = form.shape(part);
+        fit(out, rows * cols);
+        if present > 0 {
+            let m = form.view(part, values);
+            multiply(rows_of_mut(out, rows, cols), false, T::ONE, rows_of(x, rows, form.d), m);
+        }
+    }
+
+    /// Keys of head `h` in row `b`, or values: a part of `XM`, or the token itself where `M` is absent.
+    #[inline]
+    fn row<'a>(x: &'a [T], made: &'a [T], present: bool, form: &Form, (row, h, width): (usize, usize, usize)) -> &'a [T] {
+        if present { &made[(row * form.heads + h) * width..][..width] } else { &x[row * form.d..][..form.d] }
+    }
+
+    /// `Y` of the sequences `x`, `[n][k][d]`.
+    pub fn forward(&mut self, form: &Form, values: &[T], x: &[T], k: usize) {
+        let rows = x.len() / form.d;
+        (self.k, self.rows) = (k, rows);
+        let (m, r, s) = (form.heads, form.r(), form.s());
+        Self::tokens_times(x, rows, form, Part::A, values, &mut self.q);
+        Self::tokens_times(x, rows, form, Part::B, values, &mut self.key);
+        Self::tokens_times(x, rows, form, Part::V, values, &mut self.u);
+        if form.key_bias {
+            Self::tokens_times(x, rows, form, Part::C, values, &mut self.t);
+        }
+        fit(&mut self.p, rows * m * k);
+        fit(&mut self.h, rows * m * s);
+        fit(&mut self.y, rows * form.d_out);
+        let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
+        for first in (0..rows).step_by(k) {
+            for h in 0..m {
+                for a in 0..k {
+                    let seen = if form.mask == Mask::Causal { a + 1 } else { k };
+                    let p = &mut self.p[((first / k * m + h) * k + a) * k..][..k];
+                    let q = &self.q[((first + a) * m + h) * r..][..r];
+                    let mut top = T::from_f64(f64::MIN);
+                    for b in 0..seen {
+                        let mut logit = dot(q, Self::row(x, &self.key, low_rank, form, (first + b, h, r)));
+                        if form.key_bias {
+                            logit += self.t[(first + b) * m + h];
+                        }
+                        p[b] = logit;
+                        if logit > top {
+                            top = logit;
+                        }
+                    }
+                    let mut total = T::ZERO;
+                    for p in &mut p[..seen] {
+                        *p = T::from_f64((*p - top).to_f64().exp());
+                        total += *p;
+                    }
+                    let scale = T::ONE / total;
+                    p[..seen].iter_mut().for_each(|p| *p *= scale);
+                    p[seen..].fill(T::ZERO);
+                    let pooled = &mut self.h[((first + a) * m + h) * s..][..s];
+                    pooled.fill(T::ZERO);
+                    for b in 0..seen {
+                        axpy(p[b], Self::row(x, &self.u, low_values, form, (first + b, h, s)), pooled);
+                    }
+                }
+            }
+        }
+        let y = &mut self.y[..rows * form.d_out];
+        if form.bias {
+            let bias = &values[form.range(Part::Bias)];
+            y.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
+        }
+        let o = form.view(Part::O, values);
+        multiply(rows_of_mut(y, rows, form.d_out), form.bias, T::ONE, rows_of(&self.h, rows, m * s), o);
+    }
+
+    /// Adds the adjoint of `g`, `[rows][d_out]`, to `gradient`; after [`Self::forward`] at the same `x`.
+    pub fn adjoint(&mut self, form: &Form, values: &[T], x: &[T], g: &[T], gradient: &mut [T]) {
+        let (k, rows, m, r, s) = (self.k, self.rows, form.heads, form.r(), form.s());
+        let g = rows_of(g, rows, form.d_out);
+        let block = |gradient: &mut [T], part: Part, left: MatRef<'_, T>, right: MatRef<'_, T>| {
+            let (height, width) = form.shape(part);
+            let place = &mut gradient[form.range(part)];
+            multiply(MatMut::from_row_major_slice_mut(place, height, width), true, T::ONE, left.transpose(), right);
+        };
+        block(gradient, Part::O, rows_of(&self.h, rows, m * s), g);
+        if form.bias {
+            let place = &mut gradient[form.range(Part::Bias)];
+            for i in 0..rows {
+                for (e, out) in place.iter_mut().enumerate() {
+                    *out += g[(i, e)];
+                }
+            }
+        }
+        fit(&mut self.dh, rows * m * s);
+        multiply(rows_of_mut(&mut self.dh, rows, m * s), false, T::ONE, g, form.view(Part::O, values).transpose());
+        let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
+        for (buffer, len) in [
+            (&mut self.dq, rows * m * r),
+            (&mut self.dk, if low_rank { rows * m * r } else { 0 }),
+            (&mut self.du, if low_values { rows * m * s } else { 0 }),
+            (&mut self.dt, rows * m),
+        ] {
+            fit(buffer, len);
+            buffer[..len].fill(T::ZERO);
+        }
+        let mut dl = vec![T::ZERO; k];
+        for first in (0..rows).step_by(k) {
+            for h in 0..m {
+                for a in 0..k {
+                    let p = &self.p[((first / k * m + h) * k + a) * k..][..k];
+                    let dh = &self.dh[((first + a) * m + h) * s..][..s];
+                    let mut mean = T::ZERO;
+                    for b in 0..k {
+                        dl[b] = dot(dh, Self::row(x, &self.u, low_values, form, (first + b, h, s)));
+                        mean += p[b] * dl[b];
+                        if low_values {
+                            axpy(p[b], dh, &mut self.du[((first + b) * m + h) * s..][..s]);
+                        }
+                    }
+                    for b in 0..k {
+                        dl[b] = p[b] * (dl[b] - mean);
+                        self.dt[(first + b) * m + h] += dl[b];
+                    }
+                    let q = &self.q[((first + a) * m + h) * r..][..r];
+                    let dq = &mut self.dq[((first + a) * m + h) * r..][..r];
+                    for b in 0..k {
+                        axpy(dl[b], Self::row(x, &self.key, low_rank, form, (first + b, h, r)), dq);
+                        if low_rank {
+                            axpy(dl[b], q, &mut self.dk[((first + b) * m + h) * r..][..r]);
+                        }
+                    }
+                }
+            }
+        }
+        let x = rows_of(x, rows, form.d);
+        block(gradient, Part::A, x, rows_of(&self.dq, rows, m * r));
+        if low_rank {
+            block(gradient, Part::B, x, rows_of(&self.dk, rows, m * r));
+        }
+        if form.key_bias {
+            block(gradient, Part::C, x, rows_of(&self.dt, rows, m));
+        }
+        if low_values {
+            block(gradient, Part::V, x, rows_of(&self.du, rows, m * s));
+        }
+    }
+
+    /// The derivative of `Y` along `direction`, into `out`, `[rows][d_out]`; after [`Self::forward`] at the same `x`.
+    pub fn derivative(&mut self, form: &Form, values: &[T], x: &[T], direction: &[T], out: &mut [T]) {
+        let (k, rows, m, r, s) = (self.k, self.rows, form.heads, form.r(), form.s());
+        Self::tokens_times(x, rows, form, Part::A, direction, &mut self.dq);
+        Self::tokens_times(x, rows, form, Part::B, direction, &mut self.dk);
+        Self::tokens_times(x, rows, form, Part::V, direction, &mut self.du);
+        if form.key_bias {
+            Self::tokens_times(x, rows, form, Part::C, direction, &mut self.dt);
+        }
+        fit(&mut self.dh, rows * m * s);
+        let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
+        let mut dl = vec![T::ZERO; k];
+        for first in (0..rows).step_by(k) {
+            for h in 0..m {
+                for a in 0..k {
+                    let p = &self.p[((first / k * m + h) * k + a) * k..][..k];
+                    let at = ((first + a) * m + h) * r;
+                    let (q, dq) = (&self.q[at..][..r], &self.dq[at..][..r]);
+                    let mut mean = T::ZERO;
+                    for b in 0..k {
+                        dl[b] = dot(dq, Self::row(x, &self.key, low_rank, form, (first + b, h, r)));
+                        if low_rank {
+                            dl[b] += dot(q, &self.dk[((first + b) * m + h) * r..][..r]);
+                        }
+                        if form.key_bias {
+                            dl[b] += self.dt[(first + b) * m + h];
+                        }
+                        mean += p[b] * dl[b];
+                    }
+                    let dh = &mut self.dh[((first + a) * m + h) * s..][..s];
+                    dh.fill(T::ZERO);
+                    for b in 0..k {
+                        axpy(p[b] * (dl[b] - mean), Self::row(x, &self.u, low_values, form, (first + b, h, s)), dh);
+                        if low_values {
+                            axpy(p[b], &self.du[((first + b) * m + h) * s..][..s], dh);
+                        }
+                    }
+                }
+            }
+        }
+        if form.bias {
+            let bias = &direction[form.range(Part::Bias)];
+            out.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
+        }
+        let (o, d_o) = (form.view(Part::O, values), form.view(Part::O, direction));
+        multiply(rows_of_mut(out, rows, form.d_out), form.bias, T::ONE, rows_of(&self.dh, rows, m * s), o);
+        multiply(rows_of_mut(out, rows, form.d_out), true, T::ONE, rows_of(&self.h, rows, m * s), d_o);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::student::Student;
+    use super::*;
+    use crate::layer::Mask;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+
+    fn forms() -> Vec<Form> {
+        let base =
+            Form { d: 5, d_out: 4, heads: 3, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
+        vec![
+            base,
+            Form { rank: None, ..base },
+            Form { value_rank: None, mask: Mask::Causal, ..base },
+            Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base },
+            Form { heads: 1, d_out: 1, rank: Some(7), mask: Mask::Causal, ..base },
+        ]
+    }
+
+    fn normals(n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
+        (0..n).map(|_| rng.sample(StandardNormal)).collect()
+    }
+
+    /// A random student, tokens of seven sequences of three, and a random direction.
+    fn setting(form: Form, seed: u64) -> (Student<f64>, Vec<f64>, Vec<f64>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut student = Student::<f64>::random(form, 3.0, &mut rng).unwrap();
+        // Biases too.
+        let more = normals(form.len(), &mut rng);
+        student.values.iter_mut().zip(more).for_each(|(v, more)| *v += 0.2 * more);
+        let x = normals(7 * 3 * form.d, &mut rng);
+        let direction = normals(form.len(), &mut rng);
+        (student, x, direction)
+    }
+
+    fn outputs(student: &Student<f64>, values: &[f64], x: &[f64]) -> Vec<f64> {
+        let mut pass = Pass::default();
+        pass.forward(&student.form, values, x, 3);
+        pass.y
+    }
+
+    #[test]
+    fn forward_is_that_of_the_layer() {
+        for (seed, form) in forms().into_iter().enumerate() {
+            let (student, x, _) = setting(form, seed as u64);
+            let expected = student.layer().unwrap().forward(3, &x);
+            for (y, expected) in outputs(&student, &student.values, &x).iter().zip(&expected) {
+                assert!((y - expected).abs() < 1e-12, "{form:?}: {y} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_derivative_is_that_of_finite_differences() {
+        for (seed, form) in forms().into_iter().enumerate() {
+            let (student, x, direction) = setting(form, seed as u64);
+            let moved = |t: f64| {
+                let values: Vec<f64> = student.values.iter().zip(&direction).map(|(v, w)| v + t * w).collect();
+                outputs(&student, &values, &x)
+            };
+            let (plus, minus) = (moved(1e-5), moved(-1e-5));
+            let mut pass = Pass::default();
+            pass.forward(&form, &student.values, &x, 3);
+            let mut out = vec![f64::NAN; plus.len()];
+            pass.derivative(&form, &student.values, &x, &direction, &mut out);
+            let size = out.iter().fold(0.0_f64, |size, v| size.max(v.abs()));
+            for i in 0..out.len() {
+                let numeric = (plus[i] - minus[i]) / 2e-5;
+                assert!((numeric - out[i]).abs() < 1e-7 * size, "{form:?} output {i}: {numeric} {}", out[i]);
+            }
+        }
+    }
+
+    /// `⟨Jv, u⟩ = ⟨v, Jᵀu⟩`, in both precisions.
+    #[test]
+    fn the_adjoint_is_the_adjoint() {
+        fn gap<T: Field>(form: Form, seed: u64) -> f64 {
+            let (student, x, direction) = setting(form, seed);
+            let cast = |v: &[f64]| v.iter().map(|v| T::from_f64(*v)).collect::<Vec<T>>();
+            let (values, x, direction) = (cast(&student.values), cast(&x), cast(&direction));
+            let mut pass = Pass::<T>::default();
+            pass.forward(&form, &values, &x, 3);
+            let rows = x.len() / form.d;
+            let u = cast(&normals(rows * form.d_out, &mut ChaCha8Rng::seed_from_u64(seed + 50)));
+            let mut out = vec![T::ZERO; rows * form.d_out];
+            pass.derivative(&form, &values, &x, &direction, &mut out);
+            let mut gradient = vec![T::ZERO; form.len()];
+            pass.adjoint(&form, &values, &x, &u, &mut gradient);
+            let inner = |a: &[T], b: &[T]| a.iter().zip(b).map(|(a, b)| a.to_f64() * b.to_f64()).sum::<f64>();
+            let (left, right) = (inner(&out, &u), inner(&direction, &gradient));
+            let size = (inner(&out, &out) * inner(&u, &u)).sqrt();
+            (left - right).abs() / size
+        }
+        for (seed, form) in forms().into_iter().enumerate() {
+            assert!(gap::<f64>(form, seed as u64) < 1e-13, "{form:?}");
+            assert!(gap::<f32>(form, seed as u64) < 1e-5, "{form:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What descent moves: the factors of all heads side by side, in precision `T`.
+//!
+//! ```text
+//! Θ_i = A_i B_iᵀ   (or Θ_i = A_i, where B is absent: full rank)        W_i = V_i O_i   (or W_i = O_i, where V is absent)
+//! logits  ℓ_ab = ⟨x_a A_i, x_b B_i⟩ + ⟨c_i, x_b⟩                        F(X)_a = Σ_i Σ_b p_ab x_b V_i O_i + bias
+//! ```
+//!
+//! All numbers stand in one vector, block after block: optimisers see that vector and nothing else.
+
+use crate::layer::{AttentionLayer, Head, Mask, Theta};
+use crate::linalg::symmetric::Field;
+use crate::linalg::{Mat, MatRef};
+use crate::{Error, Result};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The shape of a student.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    /// Token dimension.
+    pub d: usize,
+    /// Output dimension.
+    pub d_out: usize,
+    /// m.
+    pub heads: usize,
+    /// Rank of the attention matrices; `None` for full.
+    pub rank: Option<usize>,
+    /// Rank of the projections; `None` for full.
+    pub value_rank: Option<usize>,
+    /// Whether heads have key biases.
+    pub key_bias: bool,
+    /// Whether there is an output bias.
+    pub bias: bool,
+    /// Which keys a query may attend to.
+    pub mask: Mask,
+}
+
+/// The blocks of the vector of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `A`, d × mr.
+    A,
+    /// `B`, d × mr.
+    B,
+    /// `c`, d × m.
+    C,
+    /// `V`, d × ms.
+    V,
+    /// `O`, ms × d_out.
+    O,
+    /// `bias`, 1 × d_out.
+    Bias,
+}
+
+/// All of them, in order.
+pub const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::V, Part::O, Part::Bias];
+
+impl Form {
+    /// Columns of queries and keys of one head: r, or d at full rank.
+    pub fn r(&self) -> usize {
+        self.rank.unwrap_or(self.d)
+    }
+
+    /// Columns of values of one head: s, or d at full rank.
+    pub fn s(&self) -> usize {
+        self.value_rank.unwrap_or(self.d)
+    }
+
+    /// Rows and columns of a block; no rows if it is absent.
+    pub fn shape(&self, part: Part) -> (usize, usize) {
+        let m = self.heads;
+        let present = |is: bool, rows: usize, cols: usize| if is { (rows, cols) } else { (0, cols) };
+        match part {
+            Part::A => (self.d, m * self.r()),
+            Part::B => present(self.rank.is_some(), self.d, m * self.r()),
+            Part::C => present(self.key_bias, self.d, m),
+            Part::V => present(self.value_rank.is_some(), self.d, m * self.s()),
+            Part::O => (m * self.s(), self.d_out),
+            Part::Bias => present(self.bias, 1, self.d_out),
+        }
+    }
+
+    /// Where a block stands in the vector, row by row.
+    pub fn range(&self, part: Part) -> Range<usize> {
+        let size = |part: Part| {
+            let (rows, cols) = self.shape(part);
+            rows * cols
+        };
+        let start: usize = PARTS.iter().take_while(|p| **p != part).map(|p| size(*p)).sum();
+        start..start + size(part)
+    }
+
+    /// Numbers in all.
+    pub fn len(&self) -> usize {
+        self.range(Part::Bias).end
+    }
+
+    /// Whether there are none: only for a form without heads.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A block of a vector of parameters, as a matrix.
+    pub fn view<'a, T: Field>(&self, part: Part, values: &'a [T]) -> MatRef<'a, T> {
+        let (rows, cols) = self.shape(part);
+        MatRef::from_row_major_slice(&values[self.range(part)], rows, cols)
+    }
+
+    fn check(&self) -> Result<()> {
+        let bad = |problem: &str| Err(Error::input("student", problem, "every size must be at least 1"));
+        if self.d == 0 || self.d_out == 0 || self.heads == 0 {
+            return bad("it has no tokens, outputs or heads");
+        }
+        if self.r() == 0 || self.s() == 0 {
+            return bad("its heads have rank 0");
+        }
+        Ok(())
+    }
+}
+
+/// A layer in the making.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Student<T> {
+    /// Its shape.
+    pub form: Form,
+    /// All numbers.
+    pub values: Vec<T>,
+}
+
+impl<T: Field> Student<T> {
+    /// Random heads with `‖Θ_i‖_F` about `norm` and outputs of size about 1 for tokens of squared norm d.
+    pub fn random(form: Form, norm: f64, rng: &mut ChaCha8Rng) -> Result<Self> {
+        form.check()?;
+        let mut student = Self { form, values: vec![T::ZERO; form.len()] };
+        for head in 0..form.heads {
+            student.draw_head(head, norm, rng);
+        }
+        Ok(student)
+    }
+
+    /// Draws one head anew.
+    pub fn draw_head(&mut self, head: usize, norm: f64, rng: &mut ChaCha8Rng) {
+        let form = self.form;
+        let (d, r, s, m) = (form.d as f64, form.r() as f64, form.s() as f64, form.heads as f64);
+        // ‖A Bᵀ‖_F² = d² r σ⁴ with entries of variance σ² each, d² σ² at full rank.
+        let theta = if form.rank.is_some() { (norm / (d * r.sqrt())).sqrt() } else { norm / d };
+        let (v, o) = if form.value_rank.is_some() { (1.0 / d.sqrt(), 1.0 / (s * m).sqrt()) } else { (0.0, 1.0 / (d * m).sqrt()) };
+        for (part, scale) in [(Part::A, theta), (Part::B, theta), (Part::V, v), (Part::O, o)] {
+            for index in self.head_entries(part, head) {
+                self.values[index] = T::from_f64(scale * rng.sample::<f64, _>(StandardNormal));
+            }
+        }
+        for index in self.head_entries(Part::C, head) {
+            self.values[index] = T::ZERO;
+        }
+    }
+
+    /// Where the numbers of one head stand in a block.
+    fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
+        let (start, (rows, cols)) = (self.form.range(part).start, self.form.shape(part));
+        if part == Part::O {
+            let s = self.form.s();
+            return (start + head * s * cols..start + (head + 1) * s * cols).collect();
+        }
+        let width = cols / self.form.heads;
+        (0..rows).flat_map(|i| (0..width).map(move |j| start + i * cols + head * width + j)).collect()
+    }
+
+    /// The layer as it stands.
+    pub fn layer(&self) -> Result<AttentionLayer> {
+        let form = self.form;
+        let wide = |part: Part| {
+            let block = form.view(part, &self.values);
+            Mat::from_fn(block.nrows(), block.ncols(), |i, j| block[(i, j)].to_f64())
+        };
+        let [a, b, c, v, o] = [Part::A, Part::B, Part::C, Part::V, Part::O].map(wide);
+        let (r, s) = (form.r(), form.s());
+        let heads = (0..form.heads).map(|h| {
+            let theta = a.subcols(h * r, r).to_owned();
+            let out = o.subrows(h * s, s).to_owned();
+            Head {
+                theta: if form.rank.is_some() {
+                    Theta::LowRank { a: theta, b: b.subcols(h * r, r).to_owned() }
+                } else {
+                    Theta::Dense(theta)
+                },
+                key_bias: form.key_bias.then(|| c.col_as_slice(h).to_vec()),
+                w: if form.value_rank.is_some() { v.subcols(h * s, s) * out } else { out },
+            }
+        });
+        let bias = &self.values[form.range(Part::Bias)];
+        let bias = form.bias.then(|| bias.iter().map(|b| b.to_f64()).collect());
+        AttentionLayer::new(heads.collect(), bias, form.mask)
+    }
+}
