@@ -6,7 +6,7 @@ use crate::{
 };
 use attnlearn::Error;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -120,7 +120,8 @@ impl From<Error> for Failure {
 
 /// Arguments → plan → run.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Failure> {
-    let Cli { shared, command } = Cli::try_parse_from(arguments).map_err(|e| explain(&e))?;
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let Cli { shared, command } = Cli::try_parse_from(&arguments).map_err(|e| explain(&e, &arguments))?;
     let session = Session::begin(&shared)?;
     let ending = match command {
         Command::Demo(args) => args.check(&session)?.run(&session),
@@ -144,7 +145,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
 }
 
 /// What the argument parser has to say, on one line; help and version are printed as they are.
-fn explain(error: &clap::Error) -> Failure {
+fn explain(error: &clap::Error, arguments: &[OsString]) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A reader that has gone away needs no help.
         let _ = error.print();
@@ -154,23 +155,21 @@ fn explain(error: &clap::Error) -> Failure {
         return Failure::Usage("no command given; try 'attnlearn --help'".into());
     }
     let text = error.render().to_string();
-    let (problem, usage) = text.split_once("Usage:").unwrap_or((&text, ""));
+    let problem = text.split("Usage:").next().unwrap_or_default();
     let problem = problem.split("For more information").next().unwrap_or_default();
     // A flag is hardly ever meant as a value.
     let lines = problem.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("tip: to pass"));
     let lines: Vec<String> = lines.map(|line| line.strip_prefix("tip: ").map_or(line.into(), |tip| format!("({tip})"))).collect();
     let problem = lines.join(" ");
     let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-    // The usage line begins with the command, as far as it was understood.
-    let words: Vec<&str> = usage.split_whitespace().take_while(|w| !w.starts_with(['[', '<', '-'])).take(2).collect();
-    let command = if words.is_empty() { "attnlearn".into() } else { words.join(" ") };
-    Failure::Usage(format!("{problem}; try '{command} --help'"))
+    let known = |word: &&OsString| Cli::command().get_subcommands().any(|command| command.get_name() == word.to_string_lossy());
+    let command = arguments.iter().skip(1).find(known).map_or_else(String::new, |word| format!(" {}", word.to_string_lossy()));
+    Failure::Usage(format!("{problem}; try 'attnlearn{command} --help'"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {

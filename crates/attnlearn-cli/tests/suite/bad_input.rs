@@ -25,6 +25,8 @@ fn all_readers_refuse(bench: &Workbench, file: &str, what: &[&str]) {
 fn unknown_flag_command_and_value() {
     let bench = Workbench::new();
     bench.refused("demo --sead 3", &["--sead", "try 'attnlearn demo --help'"]);
+    bench.refused("--quiet fit x.npz --ridge 0 -o m.safetensors", &["--ridge", "positive", "try 'attnlearn fit --help'"]);
+    bench.refused("--sead 3", &["--sead", "try 'attnlearn --help'"]);
     bench.refused("lern x", &["'lern'", "learn"]);
     bench.refused("", &["no command given"]);
     bench.refused("learn", &["required", "--output", "<EXAMPLES>"]);
