@@ -7,7 +7,7 @@
 //! X = A V S,   W = X − ½ V (Sᵀ Vᵀ X),   A ← A − V Wᵀ − W Vᵀ,        S⁻¹ = triu(VᵀV, 1) + ½ diag(VᵀV)
 //! ```
 //!
-//! All of it is products, unlike the reduction to tridiagonal form, half of which waits for memory. `4/3 n³` operations go into
+//! All of it is products, a few panels at a time, unlike the reduction to tridiagonal form, half of which waits for memory. `4/3 n³` operations go into
 //! `B` and as many into `Q`; then for every `μ` with `L Lᵀ = B + μI` (a band again, `O(n b²)`)
 //!
 //! ```text
@@ -30,6 +30,8 @@ const SMALL: usize = 512;
 /// Half the bandwidth: the reduction runs at 0.74 (single precision) and 0.79 (double) of the speed of a plain product at 64, at
 /// 0.81 (single) at 128, where every shift costs twice as much.
 pub const HALF: usize = 64;
+/// Panels whose reflections are gathered before the rest of the matrix follows.
+const GROUP: usize = 4;
 /// Columns of a panel that are reflected one by one before the others follow.
 const INNER: usize = 16;
 /// Right-hand sides that one thread takes through the band at a time.
@@ -62,32 +64,36 @@ impl<T: Field> BandForm<T> {
     /// The band form with `b = half`.
     pub fn reduce(mut a: Mat<T>, half: usize, stop: &dyn Fn() -> bool) -> Result<Self, Halt> {
         let n = a.nrows();
-        let mut kernels = Vec::new();
-        for k in (0..n.saturating_sub(half + 1)).step_by(half) {
-            if stop() {
-                return Err(Halt::Stopped);
+        let panels: Vec<usize> = (0..n.saturating_sub(half + 1)).step_by(half).collect();
+        let mut groups = Vec::new();
+        for group in panels.chunks(GROUP) {
+            let mut pending = Pending::new(n - group[0] - half, group.len() * half);
+            let mut skipped = Vec::new();
+            for &k in group {
+                if stop() {
+                    return Err(Halt::Stopped);
+                }
+                let m = n - k - half;
+                if k > group[0] {
+                    pending.settle_columns(a.as_mut().submatrix_mut(k, k, n - k, half));
+                }
+                let (v, s, none) = reflect(a.as_mut().submatrix_mut(k + half, k, m, half));
+                let mut w = pending.product(a.as_mut().submatrix_mut(k + half, k + half, m, m), v.as_ref());
+                let x = std::mem::replace(&mut w, Mat::zeros(m, v.ncols()));
+                product(w.as_mut(), false, T::ONE, x.as_ref(), s.as_ref());
+                let mut vx = Mat::zeros(v.ncols(), v.ncols());
+                product(vx.as_mut(), false, T::ONE, v.transpose(), w.as_ref());
+                let svx = s.transpose() * &vx;
+                product(w.as_mut(), true, T::from_f64(-0.5), v.as_ref(), svx.as_ref());
+                pending.push(v.as_ref(), w.as_ref());
+                skipped.extend(none);
             }
-            let m = n - k - half;
-            let (v, s) = reflect(a.as_mut().submatrix_mut(k + half, k, m, half));
-            let mut rest = a.as_mut().submatrix_mut(k + half, k + half, m, m);
-            let av = symmetric_product(rest.rb_mut(), v.as_ref());
-            let r = v.ncols();
-            let (mut vw, mut wv) = (Mat::zeros(m, 2 * r), Mat::zeros(m, 2 * r));
-            vw.as_mut().subcols_mut(0, r).copy_from(&v);
-            wv.as_mut().subcols_mut(r, r).copy_from(&v);
-            let mut w = Mat::zeros(m, r);
-            product(w.as_mut(), false, T::ONE, av.as_ref(), s.as_ref());
-            let mut vx = Mat::zeros(r, r);
-            product(vx.as_mut(), false, T::ONE, v.transpose(), w.as_ref());
-            let svx = s.transpose() * &vx;
-            product(w.as_mut(), true, T::from_f64(-0.5), v.as_ref(), svx.as_ref());
-            vw.as_mut().subcols_mut(r, r).copy_from(&w);
-            wv.as_mut().subcols_mut(0, r).copy_from(&w);
-            update_lower(rest, -T::ONE, vw.as_ref(), wv.as_ref());
-            kernels.push((k, s));
+            let next = group[group.len() - 1] + half;
+            pending.settle(a.as_mut().submatrix_mut(next, next, n - next, n - next));
+            groups.push((group[0], skipped));
         }
         let band = Mat::from_fn(half + 1, n, |d, j| if j + d < n { a[(j + d, j)] } else { T::ZERO });
-        form_q(&mut a, half, &kernels, stop)?;
+        form_q(&mut a, half, &groups, stop)?;
         Ok(Self { q: a, band })
     }
 
@@ -155,23 +161,80 @@ impl<T: Field> BandForm<T> {
     }
 }
 
-/// `Q = Q_0 Q_1 …`, from the last reflection to the first, where the reflections stood.
-fn form_q<T: Field>(a: &mut Mat<T>, half: usize, kernels: &[(usize, Mat<T>)], stop: &dyn Fn() -> bool) -> Result<(), Halt> {
+/// `Σ_p V_p W_pᵀ + W_p V_pᵀ` of the panels of a group, still to be taken from the matrix: taken all at once, a quarter as much of it
+/// passes through memory. All reach down to the last row; those of a later panel begin lower and are zero above.
+struct Pending<T> {
+    /// `[V_1 W_1 V_2 W_2 …]` and `[W_1 V_1 W_2 V_2 …]`, of which `used` columns are there.
+    vw: Mat<T>,
+    wv: Mat<T>,
+    used: usize,
+}
+
+impl<T: Field> Pending<T> {
+    fn new(rows: usize, reflections: usize) -> Self {
+        Self { vw: Mat::zeros(rows, 2 * reflections), wv: Mat::zeros(rows, 2 * reflections), used: 0 }
+    }
+
+    /// The last `rows` rows of both.
+    fn tail(&self, rows: usize) -> (MatRef<'_, T>, MatRef<'_, T>) {
+        let first = self.vw.nrows() - rows;
+        (self.vw.as_ref().submatrix(first, 0, rows, self.used), self.wv.as_ref().submatrix(first, 0, rows, self.used))
+    }
+
+    /// Adds a panel.
+    fn push(&mut self, v: MatRef<'_, T>, w: MatRef<'_, T>) {
+        let (first, r) = (self.vw.nrows() - v.nrows(), v.ncols());
+        for (place, left, right) in [(self.used, v, w), (self.used + r, w, v)] {
+            self.vw.as_mut().submatrix_mut(first, place, v.nrows(), r).copy_from(left);
+            self.wv.as_mut().submatrix_mut(first, place, v.nrows(), r).copy_from(right);
+        }
+        self.used += 2 * r;
+    }
+
+    /// Takes it from the next columns, given from the diagonal down.
+    fn settle_columns(&self, columns: MatMut<'_, T>) {
+        let (vw, wv) = self.tail(columns.nrows());
+        let across = wv.subrows(0, columns.ncols()).transpose();
+        product(columns, true, -T::ONE, vw, across);
+    }
+
+    /// `(A − pending) V` for the part `A` of the matrix that is left, of which the lower triangle is read.
+    fn product(&self, a: MatMut<'_, T>, v: MatRef<'_, T>) -> Mat<T> {
+        let mut av = symmetric_product(a, v);
+        if self.used > 0 {
+            let (vw, wv) = self.tail(v.nrows());
+            let mut inner = Mat::zeros(self.used, v.ncols());
+            product(inner.as_mut(), false, T::ONE, wv.transpose(), v);
+            product(av.as_mut(), true, -T::ONE, vw, inner.as_ref());
+        }
+        av
+    }
+
+    /// Takes it from the lower triangle of the part that is left.
+    fn settle(&self, a: MatMut<'_, T>) {
+        let (vw, wv) = self.tail(a.nrows());
+        update_lower(a, -T::ONE, vw, wv);
+    }
+}
+
+/// `Q = Q_0 Q_1 …`, from the last group of reflections to the first, where they stood: a group is one `I − V S Vᵀ`.
+fn form_q<T: Field>(a: &mut Mat<T>, half: usize, groups: &[(usize, Vec<bool>)], stop: &dyn Fn() -> bool) -> Result<(), Halt> {
     let n = a.nrows();
     let mut done = n;
-    for (k, s) in kernels.iter().rev() {
+    for (k, skipped) in groups.iter().rev() {
         if stop() {
             return Err(Halt::Stopped);
         }
-        let (start, r) = (k + half, s.nrows());
+        let (start, r) = (k + half, skipped.len());
         let m = n - start;
         let v = Mat::from_fn(m, r, |i, j| match i.cmp(&j) {
             std::cmp::Ordering::Less => T::ZERO,
             std::cmp::Ordering::Equal => T::ONE,
             std::cmp::Ordering::Greater => a[(start + i, k + j)],
         });
-        identity_frame(a.as_mut().submatrix_mut(start, start, m, m), done - start);
+        let s = kernel(&v, skipped);
         let mut z = a.as_mut().submatrix_mut(start, start, m, m);
+        identity_frame(z.rb_mut(), done - start);
         let mut vz = Mat::zeros(r, m);
         product(vz.as_mut(), false, T::ONE, v.transpose(), z.rb());
         let mut svz = Mat::zeros(r, m);
@@ -193,8 +256,9 @@ fn identity_frame<T: Field>(mut z: MatMut<'_, T>, width: usize) {
     }
 }
 
-/// Replaces a panel by the upper triangular `R` of its QR factorisation, with `V` below its diagonal; returns `V` and `S`.
-fn reflect<T: Field>(mut panel: MatMut<'_, T>) -> (Mat<T>, Mat<T>) {
+/// Replaces a panel by the upper triangular `R` of its QR factorisation, with `V` below its diagonal; returns `V`, `S` and
+/// which reflections were skipped.
+fn reflect<T: Field>(mut panel: MatMut<'_, T>) -> (Mat<T>, Mat<T>, Vec<bool>) {
     let (m, cols) = (panel.nrows(), panel.ncols());
     let r = m.min(cols);
     let mut p: Vec<T> = Vec::with_capacity(m * cols);
@@ -236,7 +300,7 @@ fn reflect<T: Field>(mut panel: MatMut<'_, T>) -> (Mat<T>, Mat<T>) {
     }
     let v = unit_lower(&p, m, 0, &skipped);
     let s = kernel(&v, &skipped);
-    (v, s)
+    (v, s, skipped)
 }
 
 /// Makes `x` the `v` (with `v_0 = 1`) of the reflection `I − (2/‖v‖²) v vᵀ` that takes it to a multiple of `e_0`; returns that
@@ -493,7 +557,7 @@ mod tests {
         };
         assert_eq!(run(usize::MAX), Ok(()));
         let polls = asked.get();
-        assert_eq!(polls, 2 * 6);
+        assert_eq!(polls, 6 + 2);
         assert!((0..polls).all(|limit| run(limit) == Err(Halt::Stopped)));
     }
 }

@@ -66,7 +66,8 @@ fn centred(map: &Waves, sets: &Sets) -> (Mat<f64>, Mat<f64>) {
 }
 
 /// `J(v)/J* − 1` of the worst target, over problems of different conditions, is never above what was asked for, and most often not far below:
-/// the bound costs few iterations.
+/// the bound costs few iterations. In single precision the features, and so `J*`, are others by their rounding: held at ridges that
+/// do not magnify it.
 #[test]
 fn the_objective_is_as_near_its_least_as_was_asked() {
     let (asked, mut all, mut near) = (1e-4, 0, 0);
@@ -83,9 +84,14 @@ fn the_objective_is_as_near_its_least_as_was_asked() {
             let least = objectives(&run(&map, &sets, with(Solver::Dual, None)));
             for rank in [Some(0), Some(20), None] {
                 let found = run(&map, &sets, with(Solver::Cg, rank));
-                let excess = objectives(&found).iter().zip(&least).map(|(j, least)| j / least - 1.0).fold(0.0, f64::max);
-                assert!(found.reached && excess <= asked, "n={n} p={p} keep={keep} {decay} {lambda} {rank:?}: {excess}");
-                (all, near) = (all + 1, near + usize::from(excess > 1e-2 * asked));
+                let excess = |fit: &Fit| objectives(fit).iter().zip(&least).map(|(j, least)| j / least - 1.0).fold(0.0, f64::max);
+                let name = format!("n={n} p={p} keep={keep} {decay} {lambda} {rank:?}");
+                assert!(found.reached && excess(&found) <= asked, "{name}: {}", excess(&found));
+                (all, near) = (all + 1, near + usize::from(excess(&found) > 1e-2 * asked));
+                if lambda >= 1e-3 {
+                    let single = fit::<f32>(&map, &sets, &with(Solver::Cg, rank), &Unwatched).unwrap();
+                    assert!(single.reached && excess(&single) <= asked, "{name}, single: {}", excess(&single));
+                }
             }
         }
     }
