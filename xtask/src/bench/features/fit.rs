@@ -46,7 +46,7 @@ impl Report {
                 let mut arguments = words(&["--job", "path", "--dtype", dtype, "--heads", &HEADS.to_string()]);
                 arguments.extend(words(&["--seed", &SEED.to_string(), "--solver", "dual"]));
                 arguments.extend(["--data".into(), shown(&data.train), "--test".into(), shown(&data.test)]);
-                paths.push(self.bench.run(Peer::Attnlearn, &arguments)?);
+                paths.extend(self.bench.side_by_side(&PEERS[..1], self.rounds, |_| arguments.clone())?);
             }
             let ridge = paths.last().map_or(f64::NAN, |path| number(path, "ridge"));
             self.line(&format!("### Noise {noise}: ridge {ridge:.3e}\n"));
