@@ -1,13 +1,13 @@
 //! Cholesky factorisation `A = L Lᵀ` in place of the lower triangle, and solves with it, on all threads.
 //!
-//! Block column by block column: factor the diagonal block, `L_ik = A_ik L_kk⁻ᵀ` tile by tile, then
-//! `A_ij ← A_ij − L_ik L_jkᵀ` on the tiles that remain. Nearly all the work is in the last, a product at full speed.
+//! Block column by block column: `A_ik ← A_ik − Σ_{j<k} L_ij L_kjᵀ` tile by tile, factor the diagonal block, `L_ik = A_ik L_kk⁻ᵀ` tile by tile.
+//! Nearly all the work is in the first, a product at full speed that writes every tile once.
 
-use super::symmetric::{Field, Tile, multiply, product, tile, tiles, update_lower};
+use super::symmetric::{Field, Tile, multiply, multiply_deep, product, tile, tiles};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{LltParams, cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
-use faer::prelude::{IntoConst, ReborrowMut};
+use faer::prelude::{IntoConst, Reborrow, ReborrowMut};
 use faer::{Auto, Mat, MatMut, MatRef, Par, Spec};
 use rayon::prelude::*;
 
@@ -40,28 +40,42 @@ pub fn cholesky<T: Field>(mut a: MatMut<'_, T>, stop: &dyn Fn() -> bool) -> Resu
             return Err(Halt::Stopped);
         }
         let width = step.min(n - k);
-        let trailing = a.rb_mut().submatrix_mut(k, k, n - k, n - k);
-        let (mut left, right) = trailing.split_at_col_mut(width);
-        let (mut top, mut below) = left.rb_mut().split_at_row_mut(width);
+        let (done, rest) = a.rb_mut().split_at_col_mut(k);
+        let (done, mut column) = (done.into_const(), rest.submatrix_mut(k, 0, n - k, width));
+        tiles(column.rb_mut(), (step / 2).max(1), width).into_par_iter().for_each(|Tile { row, part, .. }| {
+            let height = part.nrows();
+            multiply_deep(part, -T::ONE, done.subrows(k + row, height), done.subrows(k, width).transpose());
+        });
+        let (mut top, below) = column.split_at_row_mut(width);
         small_cholesky(top.rb_mut())?;
         let top = top.into_const();
-        tiles(below.rb_mut(), tile(n), width).into_par_iter().for_each(|tile| solve_right(top, tile.part));
-        let below = below.into_const();
-        update_lower(right.split_at_row_mut(width).1, -T::ONE, below, below);
+        let inverses = diagonal_inverses(top);
+        tiles(below, (step / 2).max(1), width).into_par_iter().for_each(|tile| solve_right(top, &inverses, tile.part));
     }
     Ok(())
 }
 
+/// Columns of a diagonal block that are solved for together.
+const STEP: usize = 64;
+
+/// The inverses of the blocks of [`STEP`] along the diagonal of `L`.
+fn diagonal_inverses<T: Field>(l: MatRef<'_, T>) -> Vec<Mat<T>> {
+    let block = |k: usize| l.submatrix(k, k, STEP.min(l.nrows() - k), STEP.min(l.nrows() - k));
+    (0..l.nrows()).step_by(STEP).map(|k| small_inverse(block(k))).collect()
+}
+
 /// `X ← X L⁻ᵀ` on the calling thread, a few columns at a time: the triangular solve in the library's hands is far slower than a product,
-/// and so all but its diagonal blocks become one.
-fn solve_right<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
-    const STEP: usize = 64;
-    for k in (0..l.nrows()).step_by(STEP) {
-        let width = STEP.min(l.nrows() - k);
+/// and so all of it becomes products.
+fn solve_right<T: Field>(l: MatRef<'_, T>, inverses: &[Mat<T>], mut x: MatMut<'_, T>) {
+    let mut scratch = Mat::zeros(x.nrows(), STEP);
+    for (k, inverse) in (0..l.nrows()).step_by(STEP).zip(inverses) {
+        let width = inverse.nrows();
         let (done, rest) = x.rb_mut().split_at_col_mut(k);
         let mut now = rest.subcols_mut(0, width);
         multiply(now.rb_mut(), true, -T::ONE, done.into_const(), l.submatrix(k, 0, width, k).transpose());
-        solve_lower_triangular_in_place(l.submatrix(k, k, width, width), now.transpose_mut(), Par::Seq);
+        let mut solved = scratch.as_mut().subcols_mut(0, width);
+        multiply(solved.rb_mut(), false, T::ONE, now.rb(), inverse.transpose());
+        now.copy_from(solved);
     }
 }
 

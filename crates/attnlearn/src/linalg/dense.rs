@@ -1,17 +1,35 @@
 //! Dense matrices: the linear-algebra crate's own type, and the few solves that the learners need.
 
+use super::symmetric::Field;
 use faer::Side;
 use faer::linalg::solvers::Solve;
-use faer::traits::RealField;
 pub use faer::{Mat, MatRef};
+use rayon::prelude::*;
 
 /// A matrix of zeros whose columns begin in different sets of the cache: an odd number of cache lines lies between them. With the power of
 /// two that many problems have, a tile of a large matrix would have all its columns in a few sets, and products in place lose a third.
-pub fn staggered<T: RealField>(rows: usize, cols: usize) -> Mat<T> {
+///
+/// All threads write it: the first touch of fresh memory takes as long as a few products with it.
+#[allow(unsafe_code)]
+pub fn staggered<T: Field>(rows: usize, cols: usize) -> Mat<T> {
+    struct Place<T>(*mut T);
+    // SAFETY: every thread writes columns of its own.
+    unsafe impl<T> Sync for Place<T> {}
+    impl<T> Place<T> {
+        fn column(&self, offset: usize) -> *mut T {
+            self.0.wrapping_add(offset)
+        }
+    }
     let line = (64 / size_of::<T>()).max(1);
     let lines = rows.div_ceil(line);
-    let mut zeros = Mat::with_capacity((lines + 1 - lines % 2) * line, cols);
-    zeros.resize_with(rows, cols, |_, _| T::zero_impl());
+    let mut zeros = Mat::<T>::with_capacity((lines + 1 - lines % 2) * line, cols);
+    let (place, stride) = (Place(zeros.as_ptr_mut()), zeros.col_stride().unsigned_abs());
+    (0..cols).into_par_iter().with_min_len(16).for_each(|j| {
+        // SAFETY: room for `cols` columns of `rows ≤ stride` numbers was reserved, `stride` apart, and all bits 0 is the number 0.
+        unsafe { std::ptr::write_bytes(place.column(j * stride), 0, rows) };
+    });
+    // SAFETY: all of it has just been written.
+    unsafe { zeros.set_dims(rows, cols) };
     zeros
 }
 

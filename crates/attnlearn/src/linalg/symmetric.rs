@@ -120,18 +120,20 @@ pub fn product<T: Field>(c: MatMut<'_, T>, add: bool, s: T, a: MatRef<'_, T>, b:
 
 /// Lower triangle of `C ← C + s A Bᵀ`, which the caller knows to be symmetric, on all threads.
 pub fn update_lower<T: Field>(c: MatMut<'_, T>, s: T, a: MatRef<'_, T>, b: MatRef<'_, T>) {
-    let side = tile(c.nrows());
-    // In pieces of one depth: what a tile reads stays in the second-level cache while it is used.
+    lower_tiles(c, tile(a.nrows())).into_par_iter().for_each(|Tile { row, col, part }| {
+        let (height, width) = (part.nrows(), part.ncols());
+        multiply_deep(part, s, a.subrows(row, height), b.subrows(col, width).transpose());
+    });
+}
+
+/// `C ← C + s A B` on the calling thread, in pieces of one depth: what a tile reads stays in the second-level cache while it is used.
+pub fn multiply_deep<T: Field>(mut c: MatMut<'_, T>, s: T, a: MatRef<'_, T>, b: MatRef<'_, T>) {
     let pieces = a.ncols().div_ceil(DEPTH).max(1);
     let step = a.ncols().div_ceil(pieces).max(1);
-    lower_tiles(c, side).into_par_iter().for_each(|Tile { row, col, mut part }| {
-        let (height, width) = (part.nrows(), part.ncols());
-        for first in (0..a.ncols()).step_by(step) {
-            let depth = step.min(a.ncols() - first);
-            let (a, b) = (a.submatrix(row, first, height, depth), b.submatrix(col, first, width, depth));
-            multiply(part.rb_mut(), true, s, a, b.transpose());
-        }
-    });
+    for first in (0..a.ncols()).step_by(step) {
+        let depth = step.min(a.ncols() - first);
+        multiply(c.rb_mut(), true, s, a.subcols(first, depth), b.subrows(first, depth));
+    }
 }
 
 /// Lower triangle of `C ← C + Φ Φᵀ`; for `ΦᵀΦ` hand over the transpose.
