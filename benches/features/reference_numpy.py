@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import scipy
 from common import GRID, STREAM_BLOCK, arguments, forget, lift, not_definite, run
-from scipy.linalg import blas, eigh, lapack
+from scipy.linalg import blas, eigh, lapack, solve_triangular
 from threadpoolctl import ThreadpoolController
 
 CACHE = 2**18  # numbers in a block of features
@@ -94,31 +94,58 @@ def predict(x, prepared, v, b):
 # Linear algebra on one triangle: matrices are in Fortran order, their lower triangle counts
 
 
-def gram(a, transposed=False):
-    """aaᵀ, or aᵀa, from rows in C order.
+LIMIT = 2**31 - 1  # bytes of a matrix: OpenBLAS 0.3.31 crashes in syrk and potrf on one of 2 GiB
 
-    In parts of less than 2³¹ bytes: OpenBLAS 0.3.31 crashes on larger operands.
-    """
-    syrk = typed(blas, "syrk", a.dtype)
-    parts = -(-a.nbytes // (2**31 - 1))
-    pieces = np.array_split(np.arange(len(a) if transposed else a.shape[1]), parts)
-    out = None
-    for piece in pieces:
-        part = a[piece[0] : piece[-1] + 1] if transposed else np.ascontiguousarray(a[:, piece[0] : piece[-1] + 1])
-        if parts == 1:
-            part = a
-        trans = 0 if transposed else 1
-        out = syrk(1, part.T, trans=trans, lower=1) if out is None else syrk(1, part.T, trans=trans, lower=1, beta=1, c=out, overwrite_c=1)
+
+def gram(a, transposed=False):
+    """aaᵀ, or aᵀa, from rows in C order."""
+    return typed(blas, "syrk", a.dtype)(1, a.T, trans=0 if transposed else 1, lower=1)
+
+
+def solve(a, transposed, shift, clock):
+    """rhs ↦ (aaᵀ + shift·I)⁻¹ rhs, or of aᵀa, by Cholesky."""
+    size = a.shape[1 if transposed else 0]
+    if size**2 * a.itemsize <= LIMIT:
+        with clock.stage("gram"):
+            g = gram(a, transposed)
+        return lambda rhs: cholesky_solve(g, shift, rhs)
+    with clock.stage("gram"):
+        half = size // 2
+        one, two = (np.ascontiguousarray(part) if transposed else part for part in np.split(a, [half], 1 if transposed else 0))
+        k11, k22 = gram(one, transposed), gram(two, transposed)
+        k21 = (one.T @ two).T if transposed else (one @ two.T).T
+    return lambda rhs: cholesky_solve_halves(k11, k21, k22, shift, rhs)
+
+
+def factor(a):
+    """The Cholesky factor, in place."""
+    out, info = typed(lapack, "potrf", a.dtype)(a, lower=1, overwrite_a=1, clean=0)
+    if info:
+        raise not_definite()
     return out
 
 
 def cholesky_solve(a, shift, rhs):
     """(a + shift·I)⁻¹ rhs; overwrites a."""
     diagonal(a)[:] += a.dtype.type(shift)
-    factor, info = typed(lapack, "potrf", a.dtype)(a, lower=1, overwrite_a=1, clean=0)
-    if info:
-        raise not_definite()
-    return typed(lapack, "potrs", a.dtype)(factor, rhs, lower=1)[0]
+    return typed(lapack, "potrs", a.dtype)(factor(a), rhs, lower=1)[0]
+
+
+def cholesky_solve_halves(k11, k21, k22, shift, rhs):
+    """The same from the quarters of a."""
+    half = len(k11)
+    for block in (k11, k22):
+        diagonal(block)[:] += block.dtype.type(shift)
+    l11 = factor(k11)
+    l21 = typed(blas, "trsm", k21.dtype)(1, l11, k21, side=1, lower=1, trans_a=1, overwrite_b=1)
+    l22 = factor(typed(blas, "syrk", k22.dtype)(-1, l21, lower=1, beta=1, c=k22, overwrite_c=1))
+
+    def triangle(l, b, trans=0):
+        return solve_triangular(l, b, lower=True, trans=trans, check_finite=False)
+
+    top = triangle(l11, rhs[:half])
+    below = triangle(l22, triangle(l22, rhs[half:] - l21 @ top), 1)
+    return np.concatenate([triangle(l11, top - l21.T @ below, 1), below])
 
 
 def diagonal(a):
@@ -140,12 +167,9 @@ def fit(data, weights, ridge, clock):
         mean, shift = phi.mean(0), y.mean()
         phi -= mean
         primal = n >= phi.shape[1]
-        g = gram(phi, primal)
+    inverse = solve(phi, primal, n * ridge, clock)
     with clock.stage("solve"):
-        if primal:
-            v = cholesky_solve(g, n * ridge, (y - shift) @ phi)
-        else:
-            v = cholesky_solve(g, n * ridge, y - shift) @ phi
+        v = inverse((y - shift) @ phi) if primal else inverse(y - shift) @ phi
         b = shift - mean @ v
     with clock.stage("predict"):
         prediction = predict(data["x_test"], prepared, v, b)

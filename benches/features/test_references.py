@@ -52,6 +52,15 @@ def both(job, data, w, ridge=RIDGE):
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_fit_in_halves_is_the_fit(size, monkeypatch):
+    data, w = problem(*SIZES[size])
+    whole = reference_numpy.fit(data, w, RIDGE, common.Clock())["prediction"]
+    monkeypatch.setattr(reference_numpy, "LIMIT", 1000)
+    halves = reference_numpy.fit(data, w, RIDGE, common.Clock())["prediction"]
+    np.testing.assert_allclose(halves, whole, rtol=0, atol=1e-9 * np.std(whole))
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_features(size, dtype):
     data, w = problem(*SIZES[size], dtype)
