@@ -1,15 +1,22 @@
 //! Adam (Kingma, Ba) on batches drawn without replacement, with a step that warms up and then falls as a cosine.
 //!
 //! ```text
-//! m ← β₁m + (1 − β₁)g    v ← β₂v + (1 − β₂)g²    θ ← θ − η_t m̂/(√v̂ + ε)
+//! M ← β₁M + (1 − β₁)G    v ← β₂v + (1 − β₂)G²      θ ← θ − η_t M̂/(√v̂ + ε)        entry by entry
+//!                        R ← β₂R + (1 − β₂)GᵀG/l   θ ← θ − η_t M̂ (R̂ + ε)^{−1/2}    head by head
 //! ```
 //!
-//! On data that a layer of this shape explains, the noise of small batches vanishes at the solution: they cost no accuracy.
+//! The second form is for the factors of a head, `l × r` with `r` small. The columns of a factor can be turned into one another without any
+//! change to the layer, so the scale of single entries means little, but that of directions in these `r` dimensions a lot: on layers
+//! of real transformers the second form takes a third of the steps (`docs/learning.md`). It is Shampoo (Gupta, Koren, Singer) on one side.
+//!
+//! Steps are relative to the entries of a random start, so that one `η` serves all sizes. On data that a layer of this shape explains, the noise of
+//! small batches vanishes at the solution: they cost no accuracy.
 
 use super::batch::Batch;
-use super::student::Student;
-use crate::linalg::symmetric::Field;
+use super::student::{Form, PARTS, Part, Student};
+use crate::linalg::symmetric::{Field, multiply};
 use crate::{Error, Result};
+use faer::{Mat, MatRef, Side};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -21,8 +28,10 @@ use serde::{Deserialize, Serialize};
 pub struct AdamSettings {
     /// Steps (default 4000).
     pub steps: usize,
-    /// Largest step `η` (default 0.01).
+    /// Largest step `η`, relative to the entries of a random start (default 0.08).
     pub rate: f64,
+    /// What steps are measured by (default heads).
+    pub scaling: Scaling,
     /// Sequences of a batch; all of them if there are fewer (default 500).
     pub batch: usize,
     /// `β₁` (default 0.9).
@@ -35,9 +44,19 @@ pub struct AdamSettings {
     pub seed: u64,
 }
 
+/// What steps are measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scaling {
+    /// The gradient of every entry by itself.
+    Entries,
+    /// The gradients of the factors of every head, direction by direction.
+    Heads,
+}
+
 impl Default for AdamSettings {
     fn default() -> Self {
-        Self { steps: 4000, rate: 0.01, batch: 500, beta1: 0.9, beta2: 0.99, goal: 1e-12, seed: 0 }
+        Self { steps: 4000, rate: 0.08, scaling: Scaling::Heads, batch: 500, beta1: 0.9, beta2: 0.99, goal: 1e-12, seed: 0 }
     }
 }
 
@@ -48,6 +67,7 @@ pub struct Adam<T> {
     pub step: usize,
     first: Vec<T>,
     second: Vec<T>,
+    factors: Vec<Factor<T>>,
     order: Vec<usize>,
     next: usize,
     rng: ChaCha8Rng,
@@ -64,6 +84,7 @@ impl<T: Field> Adam<T> {
             step: 0,
             first: vec![T::ZERO; parameters],
             second: vec![T::ZERO; parameters],
+            factors: Vec::new(),
             order: Vec::new(),
             next: 0,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -116,34 +137,145 @@ impl<T: Field> Adam<T> {
                 drawn = self.batch(examples, settings.batch);
                 &drawn
             };
-            let (error, gradient) = batch.gradient(&student.form, &student.values);
+            let (error, mut gradient) = batch.gradient(&student.form, &student.values);
             self.nmse = error / (variance * batch.len() as f64);
             if !self.nmse.is_finite() {
                 return Err(Error::input("descent", "the error is not finite any more", "use a smaller rate"));
             }
             self.below = if self.nmse < settings.goal { self.below + 1 } else { 0 };
             // Relative to the variance, so that steps do not depend on the units of the outputs.
-            self.update(&mut student.values, &gradient, 1.0 / (variance * batch.len() as f64), settings);
+            let scale = 1.0 / (variance * batch.len() as f64);
+            self.update(&student.form, &mut student.values, &mut gradient, scale, settings);
             self.step += 1;
         }
         Ok(true)
     }
 
-    fn update(&mut self, values: &mut [T], gradient: &[T], scale: f64, settings: &AdamSettings) {
+    fn update(&mut self, form: &Form, values: &mut [T], gradient: &mut [T], scale: f64, settings: &AdamSettings) {
         let t = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
-        let (b1, b2) = (settings.beta1, settings.beta2);
-        let rate = self.rate(settings) * (1.0 - b2.powi(t)).sqrt() / (1.0 - b1.powi(t));
-        let [b1, b2, c1, c2, rate, scale, tiny] = [b1, b2, 1.0 - b1, 1.0 - b2, rate, scale, 1e-12].map(T::from_f64);
-        const CHUNK: usize = 1 << 14;
-        let parts = values.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK));
-        let state = self.first.par_chunks_mut(CHUNK).zip(self.second.par_chunks_mut(CHUNK));
-        parts.zip(state).for_each(|((values, gradient), (first, second))| {
-            for i in 0..values.len() {
-                let g = scale * gradient[i];
-                first[i] = b1 * first[i] + c1 * g;
-                second[i] = b2 * second[i] + c2 * g * g;
-                values[i] -= rate * first[i] / (faer::traits::math_utils::sqrt(&second[i]) + tiny);
+        let (c1, c2) = (1.0 - settings.beta1.powi(t), 1.0 - settings.beta2.powi(t));
+        let rate = self.rate(settings) / c1;
+        if settings.scaling == Scaling::Heads && self.factors.is_empty() {
+            self.factors = factors(form);
+        }
+        let refresh = self.step < REFRESH || self.step.is_multiple_of(REFRESH);
+        let beta = T::from_f64(settings.beta1);
+        let [scale, rest] = [scale, 1.0 - settings.beta1].map(T::from_f64);
+        let parts = gradient.par_chunks_mut(CHUNK).zip(self.first.par_chunks_mut(CHUNK));
+        parts.for_each(|(gradient, first)| {
+            for (g, first) in gradient.iter_mut().zip(first) {
+                *g *= scale;
+                *first = beta * *first + rest * *g;
             }
         });
+        let (gradient, first): (&[T], &[T]) = (gradient, &self.first);
+        let steps: Vec<Mat<T>> = self
+            .factors
+            .par_iter_mut()
+            .map(|factor| {
+                factor.learn(factor.view(form, gradient), settings.beta2, c2, refresh);
+                let m = factor.view(form, first);
+                let mut step = Mat::zeros(m.nrows(), m.ncols());
+                multiply(step.as_mut(), false, T::from_f64(rate * form.size(factor.part)), m, factor.root.as_ref());
+                step
+            })
+            .collect();
+        for (factor, step) in self.factors.iter().zip(&steps) {
+            let (start, along, across) = factor.strides(form);
+            for i in 0..step.nrows() {
+                for j in 0..step.ncols() {
+                    values[start + i * along + j * across] -= step[(i, j)];
+                }
+            }
+        }
+        for part in PARTS.into_iter().filter(|part| self.factors.iter().all(|factor| factor.part != *part)) {
+            let range = form.range(part);
+            let (b2, rest) = (T::from_f64(settings.beta2), T::from_f64(1.0 - settings.beta2));
+            let rate = T::from_f64(rate * form.size(part) * c2.sqrt());
+            let parts = values[range.clone()].par_chunks_mut(CHUNK).zip(gradient[range.clone()].par_chunks(CHUNK));
+            let state = first[range.clone()].par_chunks(CHUNK).zip(self.second[range].par_chunks_mut(CHUNK));
+            parts.zip(state).for_each(|((values, gradient), (first, second))| {
+                for i in 0..values.len() {
+                    second[i] = b2 * second[i] + rest * gradient[i] * gradient[i];
+                    values[i] -= rate * first[i] / (faer::traits::math_utils::sqrt(&second[i]) + T::from_f64(1e-15));
+                }
+            });
+        }
+    }
+}
+
+/// Numbers that one thread updates at a time.
+const CHUNK: usize = 1 << 14;
+
+/// Steps between two roots of `R`: it moves by a hundredth a step, and a root costs more than a gradient of a small layer.
+const REFRESH: usize = 5;
+
+/// Wider factors are taken entry by entry: their roots would cost more than their gradients.
+const WIDEST: usize = 128;
+
+/// Eigenvalues of `R` below this share of the largest are taken for it: rounding.
+const SMALLEST: f64 = 1e-8;
+
+/// `R` of one factor of one head, and its root.
+#[derive(Clone, Debug, PartialEq)]
+struct Factor<T> {
+    part: Part,
+    head: usize,
+    r: Mat<f64>,
+    /// `(R̂ + ε)^{−1/2}`.
+    root: Mat<T>,
+}
+
+/// Those of all heads.
+fn factors<T: Field>(form: &Form) -> Vec<Factor<T>> {
+    let width = |part: Part| if matches!(part, Part::A | Part::B) { form.r() } else { form.s() };
+    let parts = [Part::A, Part::B, Part::V, Part::O].into_iter().filter(|part| form.shape(*part).0 > 0 && width(*part) <= WIDEST);
+    let of = |part: Part| {
+        (0..form.heads).map(move |head| Factor { part, head, r: Mat::zeros(width(part), width(part)), root: Mat::new() })
+    };
+    parts.flat_map(of).collect()
+}
+
+impl<T: Field> Factor<T> {
+    /// Where it begins in the vector, and the steps along its long side and across: `O` lies on its side.
+    fn strides(&self, form: &Form) -> (usize, usize, usize) {
+        let (start, cols) = (form.range(self.part).start, form.shape(self.part).1);
+        match self.part {
+            Part::O => (start + self.head * form.s() * cols, 1, cols),
+            _ => (start + self.head * cols / form.heads, cols, 1),
+        }
+    }
+
+    /// Its part of a vector, the long side down.
+    fn view<'a>(&self, form: &Form, values: &'a [T]) -> MatRef<'a, T> {
+        let block = form.view(self.part, values);
+        match self.part {
+            Part::O => block.subrows(self.head * form.s(), form.s()).transpose(),
+            _ => {
+                let width = block.ncols() / form.heads;
+                block.subcols(self.head * width, width)
+            }
+        }
+    }
+
+    fn learn(&mut self, g: MatRef<'_, T>, beta: f64, correction: f64, refresh: bool) {
+        let width = g.ncols();
+        let mut gg = Mat::<T>::zeros(width, width);
+        multiply(gg.as_mut(), false, T::from_f64(1.0 / g.nrows() as f64), g.transpose(), g);
+        for j in 0..width {
+            for i in 0..width {
+                self.r[(i, j)] = beta * self.r[(i, j)] + (1.0 - beta) * gg[(i, j)].to_f64();
+            }
+        }
+        if !refresh {
+            return;
+        }
+        // No convergence means numbers that are not finite: the next error says so.
+        let Ok(eigen) = self.r.self_adjoint_eigen(Side::Lower) else { return };
+        let (u, values) = (eigen.U(), eigen.S().column_vector());
+        let largest = (0..width).map(|j| values[j]).fold(f64::MIN_POSITIVE, f64::max);
+        let scaled = Mat::from_fn(width, width, |i, j| u[(i, j)] / (values[j].max(SMALLEST * largest) / correction).sqrt());
+        let root = scaled * u.transpose();
+        self.root = Mat::from_fn(width, width, |i, j| T::from_f64(root[(i, j)]));
     }
 }

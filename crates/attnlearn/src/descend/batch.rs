@@ -1,13 +1,15 @@
 //! Sequences in memory, and passes over many of them on all threads.
 //!
-//! A batch is cut into [`PARTS`](Batch::PARTS) runs of sequences, whatever the number of threads. One thread goes through a run from beginning
+//! A batch is cut into at most [`PARTS`](Batch::PARTS) runs of sequences, whatever the number of threads. One thread goes through a run from beginning
 //! to end, a chunk at a time, and the sums of the runs are added in order: the same bits on any number of threads.
 
+use super::eliminate::{Elimination, add_cross, add_gram, add_output, columns};
 use super::pass::Pass;
-use super::student::Form;
+use super::student::{Form, Part};
 use crate::data::{Block, ExampleSource, Shape};
-use crate::linalg::symmetric::Field;
+use crate::linalg::symmetric::{Field, multiply};
 use crate::{Error, Result};
+use faer::{Mat, MatMut, MatRef};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -26,7 +28,7 @@ pub struct Batch<T> {
 }
 
 impl<T: Field> Batch<T> {
-    /// Runs that threads share.
+    /// Most runs that threads share: each has sums of its own.
     pub const PARTS: usize = 16;
 
     /// The first `n` examples of a range of blocks, or as many as it has.
@@ -112,7 +114,7 @@ impl<T: Field> Batch<T> {
     /// Runs of sequences, and within each its chunks.
     fn parts(&self) -> Vec<Vec<Range<usize>>> {
         let (n, chunk) = (self.len(), (ROWS / self.shape.k).max(1));
-        let per = n.div_ceil(Self::PARTS).max(1);
+        let per = n.div_ceil(Self::PARTS).max((chunk / 4).max(1));
         let run = |start: usize| {
             let end = (start + per).min(n);
             (start..end).step_by(chunk).map(|first| first..(first + chunk).min(end)).collect()
@@ -175,13 +177,45 @@ fn add<T: Field>(runs: Vec<(f64, Vec<T>)>, len: usize) -> (f64, Vec<T>) {
     (total, sum)
 }
 
+impl Batch<f64> {
+    /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
+    pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
+        let n = columns(form);
+        let runs: Vec<(Mat<f64>, Mat<f64>)> = self
+            .parts()
+            .into_par_iter()
+            .map(|chunks| {
+                let (mut pass, mut gram, mut cross) = (Pass::default(), Mat::zeros(n, n), Mat::zeros(n, form.d_out));
+                for range in &chunks {
+                    let (_, miss) = self.miss(form, values, range, &mut pass);
+                    let h = pass.pooled(form);
+                    add_gram(form, h, &mut gram);
+                    add_cross(form, h, MatRef::from_row_major_slice(&miss, h.nrows(), form.d_out), &mut cross);
+                }
+                (gram, cross)
+            })
+            .collect();
+        let (mut gram, mut cross) = (Mat::zeros(n, n), Mat::zeros(n, form.d_out));
+        for (one, other) in runs {
+            gram += one;
+            cross += other;
+        }
+        let elimination = Elimination::new(gram).ok_or_else(|| {
+            Error::input("descent", "pooled tokens are not finite any more", "scale the examples down, or look for huge inputs")
+        })?;
+        elimination.solve(&mut cross);
+        add_output(form, -1.0, &cross, values);
+        Ok(elimination)
+    }
+}
+
 /// `F` linearised at a point: its passes are kept, so that products with the Jacobian and its adjoint need no forward pass.
 pub struct Linear<'a, T> {
     batch: &'a Batch<T>,
     form: Form,
     values: Vec<T>,
-    /// Run by run, chunk by chunk.
-    passes: Vec<Vec<(Range<usize>, Pass<T>)>>,
+    /// Run by run, chunk by chunk, each with room for its outputs.
+    passes: Vec<Vec<(Range<usize>, Pass<T>, Vec<T>)>>,
     /// `‖F(X) − Y‖²`.
     pub error: f64,
     /// `Jᵀ(F(X) − Y)`.
@@ -196,14 +230,14 @@ impl<'a, T: Field> Linear<'a, T> {
             .into_par_iter()
             .map(|chunks| {
                 let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
-                let passes: Vec<(Range<usize>, Pass<T>)> = chunks
+                let passes: Vec<(Range<usize>, Pass<T>, Vec<T>)> = chunks
                     .into_iter()
                     .map(|range| {
                         let mut pass = Pass::default();
                         let (squares, miss) = batch.miss(&form, values, &range, &mut pass);
                         total += squares;
                         pass.adjoint(&form, values, batch.sequences(&range).0, &miss, &mut gradient);
-                        (range, pass)
+                        (range, pass, miss)
                     })
                     .collect();
                 (passes, (total, gradient))
@@ -216,21 +250,70 @@ impl<'a, T: Field> Linear<'a, T> {
 
     /// `JᵀJ v`.
     pub fn normal_product(&mut self, v: &[T]) -> Vec<T> {
+        self.along(v, |_, _, (): &mut ()| ());
+        self.back(|_, _, _| ())
+    }
+
+    /// `Jv`, kept chunk by chunk; every run sums up its chunks as `each` says.
+    fn along<R: Send + Default>(&mut self, v: &[T], each: impl Fn(&Pass<T>, &[T], &mut R) + Sync) -> Vec<R> {
+        let Self { batch, form, values, passes, .. } = self;
+        passes
+            .par_iter_mut()
+            .map(|run| {
+                let mut sum = R::default();
+                for (range, pass, along) in run {
+                    pass.derivative(form, values, batch.sequences(range).0, v, along);
+                    each(pass, along, &mut sum);
+                }
+                sum
+            })
+            .collect()
+    }
+
+    /// `Jᵀ` of what is kept, after `change`.
+    fn back(&mut self, change: impl Fn(&Form, &Pass<T>, &mut [T]) + Sync) -> Vec<T> {
         let Self { batch, form, values, passes, .. } = self;
         let runs: Vec<(f64, Vec<T>)> = passes
             .par_iter_mut()
             .map(|run| {
                 let mut sum = vec![T::ZERO; form.len()];
-                for (range, pass) in run {
-                    let x = batch.sequences(range).0;
-                    let mut along = vec![T::ZERO; range.len() * batch.shape.k * form.d_out];
-                    pass.derivative(form, values, x, v, &mut along);
-                    pass.adjoint(form, values, x, &along, &mut sum);
+                for (range, pass, along) in run {
+                    change(form, pass, along);
+                    pass.adjoint(form, values, batch.sequences(range).0, along, &mut sum);
                 }
                 (0.0, sum)
             })
             .collect();
         add(runs, self.form.len()).1
+    }
+}
+
+impl Linear<'_, f64> {
+    /// `JᵀP⊥J v` for a `v` that leaves `O` and the bias alone, and the same of the product.
+    pub fn projected_product(&mut self, elimination: &Elimination, v: &[f64]) -> Vec<f64> {
+        let form = self.form;
+        let n = columns(&form);
+        let parts = self.along(v, |pass, along, sum: &mut Option<Mat<f64>>| {
+            let h = pass.pooled(&form);
+            let sum = sum.get_or_insert_with(|| Mat::zeros(n, form.d_out));
+            add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), sum);
+        });
+        let mut cross = Mat::zeros(n, form.d_out);
+        parts.into_iter().flatten().for_each(|part| cross += part);
+        elimination.solve(&mut cross);
+        let ms = form.heads * form.s();
+        let mut product = self.back(|form, pass, along| {
+            let h = pass.pooled(form);
+            if form.bias {
+                for row in along.chunks_exact_mut(form.d_out) {
+                    row.iter_mut().enumerate().for_each(|(e, v)| *v -= cross[(ms, e)]);
+                }
+            }
+            let along = MatMut::from_row_major_slice_mut(along, h.nrows(), form.d_out);
+            multiply(along, true, -1.0, h, cross.as_ref().subrows(0, ms));
+        });
+        product[form.range(Part::O).start..].fill(0.0);
+        product
     }
 }
 
@@ -314,5 +397,70 @@ mod tests {
             })
         };
         assert_eq!(on(1), on(3));
+    }
+
+    /// After a refit `H̄ᵀ(F(X) − Y) = 0`, another changes nothing, and a head's removal costs what it says.
+    #[test]
+    fn a_refit_is_the_best_there_is() {
+        let (mut student, batch) = setting(60);
+        let before = batch.error(&FORM, &student.values);
+        let elimination = batch.refit(&FORM, &mut student.values).unwrap();
+        let (error, gradient) = batch.gradient(&FORM, &student.values);
+        assert!(error < before);
+        let rest = gradient[FORM.range(Part::O).start..].iter().fold(0.0_f64, |size, g| size.max(g.abs()));
+        assert!(rest < 1e-9 * before, "{rest}");
+        let mut again = student.values.clone();
+        batch.refit(&FORM, &mut again).unwrap();
+        assert!(again.iter().zip(&student.values).all(|(a, b)| (a - b).abs() < 1e-9));
+
+        let costs = elimination.removal_costs(&FORM, &student.values);
+        for (head, cost) in costs.iter().enumerate() {
+            let form = Form { heads: 1, ..FORM };
+            let other = 1 - head;
+            let mut values = Vec::new();
+            for part in [Part::A, Part::B, Part::C] {
+                let block = FORM.view(part, &student.values);
+                let width = block.ncols() / 2;
+                values.extend((0..block.nrows()).flat_map(|i| (0..width).map(move |j| block[(i, other * width + j)])));
+            }
+            values.resize(form.len(), 0.0);
+            batch.refit(&form, &mut values).unwrap();
+            let grown = batch.error(&form, &values) - error;
+            assert!((grown / cost - 1.0).abs() < 1e-7, "{grown} {cost}");
+        }
+    }
+
+    /// `vᵀJᵀP⊥Jv` is the least `‖J(v, δ)‖²` over all changes `δ` of `O` and the bias.
+    #[test]
+    fn projected_products_eliminate_the_outputs() {
+        let (mut student, batch) = setting(50);
+        let elimination = batch.refit(&FORM, &mut student.values).unwrap();
+        let mut linear = Linear::new(&batch, FORM, &student.values);
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let start = FORM.range(Part::O).start;
+        let mut draw = || {
+            let mut v: Vec<f64> = (0..FORM.len()).map(|_| rng.sample(StandardNormal)).collect();
+            v[start..].fill(0.0);
+            v
+        };
+        let (u, v) = (draw(), draw());
+        let (pu, pv) = (linear.projected_product(&elimination, &u), linear.projected_product(&elimination, &v));
+        assert!((inner(&pu, &v) - inner(&u, &pv)).abs() < 1e-9 * inner(&pu, &u));
+        // The least over δ, from dense normal equations: column by column of JᵀJ.
+        let columns: Vec<Vec<f64>> = (start..FORM.len())
+            .map(|at| {
+                let mut unit = vec![0.0; FORM.len()];
+                unit[at] = 1.0;
+                linear.normal_product(&unit)
+            })
+            .collect();
+        let jv = linear.normal_product(&v);
+        let n = columns.len();
+        let gram = Mat::from_fn(n, n, |i, j| columns[j][start + i]);
+        let right = Mat::from_fn(n, 1, |i, _| jv[start + i]);
+        let delta = crate::linalg::solve_spd(gram.as_ref(), right.as_ref());
+        let least = inner(&v, &jv) - (0..n).map(|i| right[(i, 0)] * delta[(i, 0)]).sum::<f64>();
+        assert!((inner(&v, &pv) / least - 1.0).abs() < 1e-8, "{} {least}", inner(&v, &pv));
     }
 }

@@ -5,23 +5,30 @@
 //! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them.
 
 mod adam;
+mod attend;
 mod batch;
+mod eliminate;
+mod frame;
 mod jacobian;
 mod newton;
 mod pass;
 mod project;
 mod sample;
+mod strategy;
 mod student;
 #[cfg(test)]
 mod testing;
 mod varpro;
 
-pub use adam::{Adam, AdamSettings};
+pub use adam::{Adam, AdamSettings, Scaling};
 pub use batch::{Batch, Linear};
+pub use eliminate::Elimination;
+pub use frame::Frame;
 pub use jacobian::Parametrisation;
-pub use newton::{NewtonReport, NewtonSettings, newton};
+pub use newton::{Newton, NewtonSettings};
 pub use pass::Pass;
 pub use project::{Projected, nmse, pooled_moments, project};
 pub use sample::Sample;
+pub use strategy::{End, Found, Run, Stage, State, StrategySettings};
 pub use student::{Form, PARTS, Part, Student};
 pub use varpro::{Fit, Settings, Stop, fit};

@@ -1,15 +1,17 @@
-//! Gauss–Newton with the damping of Levenberg and Marquardt, matrix-free: no matrix of the size of the parameters is formed.
+//! Gauss–Newton by variable projection, matrix-free: `O` and the bias are the best for the rest at every step, and no matrix of the size of the
+//! rest is formed.
 //!
 //! ```text
-//! (JᵀJ + λ τ I) δ = −Jᵀ(F(X) − Y),     τ = the mean of the diagonal of JᵀJ, from a random sign vector
+//! (JᵀP⊥J + λD) δ = −Jᵀ(F(X) − Y),     D = the mean of the diagonal of JᵀP⊥J in every block, from a random sign vector
 //! ```
 //!
-//! by conjugate gradients on products with `JᵀJ`, more exactly the nearer the end: to `√(NMSE)` of the right-hand side, so that the error is about
-//! squared by every step. `λ` falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
+//! by conjugate gradients, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is about squared by every step.
+//! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients stay in its range.
 
 use super::batch::{Batch, Linear};
-use super::student::Student;
+use super::eliminate::Elimination;
+use super::student::{Form, PARTS, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
@@ -17,126 +19,174 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 /// When to stop, and how to step.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewtonSettings {
     /// Most steps (default 40).
-    pub iterations: usize,
-    /// Most products with `JᵀJ` for one step (default 300).
+    pub steps: usize,
+    /// Most products with `JᵀP⊥J` for one step (default 300).
     pub products: usize,
     /// Stop when the share of unexplained variance is below this (default 10⁻²⁶).
     pub goal: f64,
-    /// Stop when it falls by less than this share in three steps running (default 10⁻³).
+    /// Stop when it falls by less than this share in three steps running (default 10⁻²).
     pub progress: f64,
-    /// First λ (default 10⁻³).
+    /// First λ (default 10⁻²).
     pub damping: f64,
 }
 
 impl Default for NewtonSettings {
     fn default() -> Self {
-        Self { iterations: 40, products: 300, goal: 1e-26, progress: 1e-3, damping: 1e-3 }
+        Self { steps: 40, products: 300, goal: 1e-26, progress: 1e-2, damping: 1e-2 }
     }
 }
 
-/// How it went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NewtonReport {
-    /// Share of unexplained variance at every step.
+/// Where a refinement stands: with the student, everything that the next step depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Newton {
+    /// Share of unexplained variance before the first step and after every step.
     pub history: Vec<f64>,
-    /// Products with `JᵀJ` in all.
+    /// Products with `JᵀP⊥J` in all.
     pub products: usize,
-    /// Why it ended.
-    pub stop: Stop,
+    lambda: f64,
+    /// Steps in a row that gained little.
+    slow: usize,
 }
 
-/// Refines a student on examples; `stop` is asked at every step and product, with the share of unexplained variance.
-pub fn newton(
-    student: &mut Student<f64>,
-    examples: &Batch<f64>,
-    settings: &NewtonSettings,
-    stop: &dyn Fn(f64) -> bool,
-) -> Result<NewtonReport> {
-    let form = student.form;
-    examples.check(&form)?;
-    let variance = examples.variance()?;
-    let signs: Vec<f64> = {
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        (0..form.len()).map(|_| if rng.random::<bool>() { 1.0 } else { -1.0 }).collect()
-    };
-    let mut report = NewtonReport { history: Vec::new(), products: 0, stop: Stop::Limit };
-    let (mut lambda, mut slow) = (settings.damping, 0);
-    'steps: for _ in 0..settings.iterations {
+impl Newton {
+    /// At the beginning.
+    pub fn new(settings: &NewtonSettings) -> Self {
+        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0 }
+    }
+
+    /// Steps to the end; `stop` is asked at every product, with the share of unexplained variance.
+    pub fn run(
+        &mut self,
+        student: &mut Student<f64>,
+        examples: &Batch<f64>,
+        settings: &NewtonSettings,
+        stop: &dyn Fn(f64) -> bool,
+    ) -> Result<Stop> {
+        examples.check(&student.form)?;
+        let variance = examples.variance()?;
+        loop {
+            if let Some(why) = self.step(student, examples, variance, settings, stop)? {
+                return Ok(why);
+            }
+        }
+    }
+
+    /// One step, or why there is none.
+    pub fn step(
+        &mut self,
+        student: &mut Student<f64>,
+        examples: &Batch<f64>,
+        variance: f64,
+        settings: &NewtonSettings,
+        stop: &dyn Fn(f64) -> bool,
+    ) -> Result<Option<Stop>> {
+        let form = student.form;
+        let elimination = examples.refit(&form, &mut student.values)?;
         let mut linear = Linear::new(examples, form, &student.values);
         let nmse = linear.error / variance;
-        report.history.push(nmse);
-        if nmse <= settings.goal {
-            report.stop = Stop::Goal;
-            return Ok(report);
+        if self.history.is_empty() {
+            self.history.push(nmse);
         }
-        let mean = inner(&signs, &linear.normal_product(&signs)) / form.len() as f64;
-        report.products += 1;
+        if !nmse.is_finite() {
+            return Err(Error::input("descent", "the error is not finite any more", "look for huge inputs or outputs"));
+        }
+        if nmse <= settings.goal {
+            return Ok(Some(Stop::Goal));
+        }
+        if self.slow >= 3 {
+            return Ok(Some(Stop::Stalled));
+        }
+        if self.history.len() > settings.steps {
+            return Ok(Some(Stop::Limit));
+        }
+        let diagonal = diagonal(&mut linear, &elimination, form);
+        self.products += 1;
         let accuracy = nmse.sqrt().clamp(1e-9, 0.1);
         loop {
-            let step = solve(&mut linear, lambda * mean, accuracy, settings.products, &mut report.products, &|| stop(nmse))?;
-            let moved: Vec<f64> = student.values.iter().zip(&step).map(|(v, s)| v + s).collect();
-            let error = examples.error(&form, &moved);
-            if error.is_finite() && error < linear.error {
-                slow = if 1.0 - error / linear.error < settings.progress { slow + 1 } else { 0 };
+            let damping: Vec<f64> = diagonal.iter().map(|d| self.lambda * d).collect();
+            let products = (accuracy, settings.products);
+            let step = solve(&mut linear, &elimination, (form, &damping), products, &mut self.products, &|| stop(nmse))?;
+            let mut moved: Vec<f64> = student.values.iter().zip(&step).map(|(v, s)| v + s).collect();
+            let error = examples.refit(&form, &mut moved).map_or(f64::INFINITY, |_| examples.error(&form, &moved));
+            if error < linear.error {
+                self.slow = if 1.0 - error / linear.error < settings.progress { self.slow + 1 } else { 0 };
                 student.values = moved;
-                lambda = (lambda * 0.2).max(1e-14);
-                break;
+                self.lambda = (self.lambda * 0.2).max(1e-14);
+                self.history.push(error / variance);
+                return Ok(None);
             }
-            lambda = (lambda * 5.0).max(1e-12);
-            if lambda > 1e6 {
-                report.stop = Stop::Stalled;
-                break 'steps;
+            self.lambda = (self.lambda * 5.0).max(1e-12);
+            if self.lambda > 1e6 {
+                return Ok(Some(Stop::Stalled));
             }
-        }
-        if slow >= 3 {
-            report.stop = Stop::Stalled;
-            break;
         }
     }
-    report.history.push(examples.error(&form, &student.values) / variance);
-    Ok(report)
 }
 
-/// `(JᵀJ + μ) δ = −Jᵀr` to a relative residual of `accuracy`, or as near as `most` products come.
+/// Mean of the diagonal of `JᵀP⊥J` in every block, for every parameter; 1 where there is nothing.
+fn diagonal(linear: &mut Linear<'_, f64>, elimination: &Elimination, form: Form) -> Vec<f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let start = form.range(super::student::Part::O).start;
+    let mut signs: Vec<f64> = (0..form.len()).map(|_| if rng.random::<bool>() { 1.0 } else { -1.0 }).collect();
+    signs[start..].fill(0.0);
+    let product = linear.projected_product(elimination, &signs);
+    let mut means = vec![1.0; form.len()];
+    for part in PARTS {
+        let range = form.range(part);
+        let mean = range.clone().map(|i| signs[i] * product[i]).sum::<f64>() / range.len().max(1) as f64;
+        if mean > 0.0 {
+            means[range].fill(mean);
+        }
+    }
+    means
+}
+
+/// `(JᵀP⊥J + diag μ) δ = −Jᵀr` to a relative residual, or as near as so many products come.
 fn solve(
     linear: &mut Linear<'_, f64>,
-    mu: f64,
-    accuracy: f64,
-    most: usize,
+    elimination: &Elimination,
+    (form, mu): (Form, &[f64]),
+    (accuracy, most): (f64, usize),
     products: &mut usize,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<f64>> {
     let mut x = vec![0.0; linear.gradient.len()];
     let mut r: Vec<f64> = linear.gradient.iter().map(|g| -g).collect();
-    let mut direction = r.clone();
-    let mut rr = inner(&r, &r);
-    let goal = accuracy * accuracy * rr;
+    // `O` is where it is best: what its gradient still says is rounding.
+    r[form.range(super::student::Part::O).start..].fill(0.0);
+    // In units of the damping: blocks of different sizes weigh alike.
+    let precondition = |r: &[f64]| r.iter().zip(mu).map(|(r, mu)| r / mu.max(f64::MIN_POSITIVE)).collect::<Vec<f64>>();
+    let mut z = precondition(&r);
+    let mut direction = z.clone();
+    let mut rz = inner(&r, &z);
+    let goal = accuracy * accuracy * rz;
     for _ in 0..most {
         if stop() {
             return Err(Error::Interrupted);
         }
-        if rr <= goal {
+        if rz <= goal || rz == 0.0 {
             break;
         }
-        let mut q = linear.normal_product(&direction);
+        let mut q = linear.projected_product(elimination, &direction);
         *products += 1;
-        q.iter_mut().zip(&direction).for_each(|(q, d)| *q += mu * d);
+        q.iter_mut().zip(&direction).zip(mu).for_each(|((q, d), mu)| *q += mu * d);
         let curvature = inner(&direction, &q);
         if curvature <= 0.0 {
             break;
         }
-        let length = rr / curvature;
+        let length = rz / curvature;
         for i in 0..x.len() {
             x[i] += length * direction[i];
             r[i] -= length * q[i];
         }
-        let next = inner(&r, &r);
-        let beta = next / rr;
-        rr = next;
-        direction.iter_mut().zip(&r).for_each(|(d, r)| *d = r + beta * *d);
+        z = precondition(&r);
+        let next = inner(&r, &z);
+        let beta = next / rz;
+        rz = next;
+        direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + beta * *d);
     }
     Ok(x)
 }
@@ -149,7 +199,6 @@ fn inner(a: &[f64], b: &[f64]) -> f64 {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::super::adam::{Adam, AdamSettings};
-    use super::super::student::Form;
     use super::*;
     use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
     use crate::layer::{AttentionLayer, Mask};
@@ -165,6 +214,11 @@ mod tests {
     const LOW: Form =
         Form { d: 10, d_out: 6, heads: 2, rank: Some(3), value_rank: Some(4), key_bias: true, bias: true, mask: Mask::None };
 
+    fn newton(student: &mut Student<f64>, examples: &Batch<f64>, stop: bool) -> Result<Stop> {
+        let settings = NewtonSettings::default();
+        Newton::new(&settings).run(student, examples, &settings, &|_| stop)
+    }
+
     /// From a teacher moved by a twentieth of its size: ten of ten come back to machine precision.
     #[test]
     fn it_converges_from_nearby() {
@@ -174,10 +228,12 @@ mod tests {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut student: Student<f64> = Student::random(form, 3.0, &mut rng).unwrap();
             student.values.iter_mut().for_each(|v| *v += 0.05 * v.abs() * rng.sample::<f64, _>(StandardNormal));
-            let report = newton(&mut student, &examples, &NewtonSettings::default(), &|_| false).unwrap();
+            let settings = NewtonSettings::default();
+            let mut newton = Newton::new(&settings);
+            let stop = newton.run(&mut student, &examples, &settings, &|_| false).unwrap();
             let distance = layer.distance(&student.layer().unwrap()).unwrap();
-            assert!(report.stop == Stop::Goal && distance.worst_theta() < 1e-9, "seed {seed}: {report:?}");
-            assert!(report.history.len() < 15, "seed {seed}: {:?}", report.history);
+            assert!(stop == Stop::Goal && distance.worst_theta() < 1e-9, "seed {seed}: {newton:?}");
+            assert!(newton.history.len() < 15, "seed {seed}: {:?}", newton.history);
         }
     }
 
@@ -191,12 +247,12 @@ mod tests {
             let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
             let examples = Batch::<f64>::read(&source, 0..64, 400).unwrap();
             let mut student = Student::<f32>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(seed + 77)).unwrap();
-            let settings = AdamSettings { steps: 1500, rate: 0.02, batch: 100, goal: 1e-6, ..AdamSettings::default() };
+            let settings = AdamSettings { steps: 600, batch: 100, goal: 1e-6, ..AdamSettings::default() };
             let mut adam = Adam::new(form.len(), seed);
             assert!(adam.run(&mut student, &examples.cast(), &settings, &mut |_| false).unwrap());
             let values = student.values.iter().map(|v| f64::from(*v)).collect();
             let mut student = Student { form, values };
-            newton(&mut student, &examples, &NewtonSettings::default(), &|_| false).unwrap();
+            newton(&mut student, &examples, false).unwrap();
             let distance = layer.distance(&student.layer().unwrap()).unwrap();
             found += usize::from(distance.worst_theta() < 1e-8 && distance.worst_w() < 1e-8);
         }
@@ -216,7 +272,7 @@ mod tests {
         let mut state = state.clone();
         assert!(state.run(&mut parts, &examples, &settings, &mut |_| false).unwrap());
         assert_eq!(whole, parts);
-        let stopped = newton(&mut whole, &examples, &NewtonSettings::default(), &|_| true);
+        let stopped = newton(&mut whole, &examples, true);
         assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 
@@ -224,14 +280,14 @@ mod tests {
     fn bad_input_is_refused() {
         let (_, examples) = problem(LOW, 20, 1);
         let mut other = Student::<f64>::random(Form { d: 9, ..LOW }, 2.0, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
-        let said = newton(&mut other, &examples, &NewtonSettings::default(), &|_| false).unwrap_err().to_string();
+        let said = newton(&mut other, &examples, false).unwrap_err().to_string();
         assert!(said.contains("the student 9 to 6"), "{said}");
         let mut student = Student::<f64>::random(LOW, 2.0, &mut ChaCha8Rng::seed_from_u64(0)).unwrap();
         let constant = Batch { y: vec![1.0; examples.y.len()], ..examples.clone() };
-        assert!(newton(&mut student, &constant, &NewtonSettings::default(), &|_| false).is_err());
+        assert!(newton(&mut student, &constant, false).is_err());
         assert!(Adam::new(LOW.len(), 0).run(&mut student, &constant, &AdamSettings::default(), &mut |_| false).is_err());
         let empty = Batch { x: Vec::new(), y: Vec::new(), ..examples };
-        assert!(newton(&mut student, &empty, &NewtonSettings::default(), &|_| false).is_err());
+        assert!(newton(&mut student, &empty, false).is_err());
         for form in [Form { heads: 0, ..LOW }, Form { rank: Some(0), ..LOW }, Form { d: 0, ..LOW }] {
             assert!(Student::<f64>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(0)).is_err());
         }

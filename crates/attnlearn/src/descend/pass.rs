@@ -19,11 +19,12 @@
 //! ∂Q = ∂L K   ∂K = ∂LᵀQ   ∂t = ∂Lᵀ1   ∂A = Xᵀ∂Q   ∂B = Xᵀ∂K   ∂c = Xᵀ∂t   ∂V = Xᵀ∂U
 //! ```
 //!
-//! Products with `A, B, V, O` are those of large matrices, over all sequences at once; the rest is small and done sequence by sequence, head by
-//! head. A pass runs on one thread: threads share the batch in chunks whose sums are added in order.
+//! Products with `A, B, V, O` are those of large matrices, over all sequences at once; the rest is small (`attend`). A pass runs on one thread: threads share the batch in chunks whose sums are added in order.
 
+use super::attend::{Adjoint, Attend, Derivative, Layout, Vectors};
 use super::student::{Form, Part};
 use crate::layer::Mask;
+use crate::linalg::lanes::vectorised;
 use crate::linalg::symmetric::{Field, multiply};
 use faer::{MatMut, MatRef};
 
@@ -66,87 +67,41 @@ fn fit<T: Field>(buffer: &mut Vec<T>, len: usize) {
     }
 }
 
-#[inline]
-fn dot<T: Field>(a: &[T], b: &[T]) -> T {
-    let mut sum = T::ZERO;
-    for (a, b) in a.iter().zip(b) {
-        sum += *a * *b;
-    }
-    sum
-}
-
-#[inline]
-fn axpy<T: Field>(c: T, x: &[T], y: &mut [T]) {
-    for (y, x) in y.iter_mut().zip(x) {
-        *y += c * *x;
-    }
-}
-
 impl<T: Field> Pass<T> {
-    /// `out ← [out] + X M`, or `X` itself where the block is absent.
+    /// `out ← XM`; nothing where the block is absent.
     fn tokens_times(x: &[T], rows: usize, form: &Form, part: Part, values: &[T], out: &mut Vec<T>) {
         let (present, cols) = form.shape(part);
-        fit(out, rows * cols);
         if present > 0 {
-            let m = form.view(part, values);
-            multiply(rows_of_mut(out, rows, cols), false, T::ONE, rows_of(x, rows, form.d), m);
+            fit(out, rows * cols);
+            multiply(rows_of_mut(out, rows, cols), false, T::ONE, rows_of(x, rows, form.d), form.view(part, values));
         }
     }
 
-    /// Keys of head `h` in row `b`, or values: a part of `XM`, or the token itself where `M` is absent.
-    #[inline]
-    fn row<'a>(x: &'a [T], made: &'a [T], present: bool, form: &Form, (row, h, width): (usize, usize, usize)) -> &'a [T] {
-        if present { &made[(row * form.heads + h) * width..][..width] } else { &x[row * form.d..][..form.d] }
+    fn layout(&self, form: &Form) -> Layout {
+        Layout { rows: self.rows, k: self.k, heads: form.heads, causal: form.mask == Mask::Causal }
     }
 
     /// `Y` of the sequences `x`, `[n][k][d]`.
     pub fn forward(&mut self, form: &Form, values: &[T], x: &[T], k: usize) {
         let rows = x.len() / form.d;
         (self.k, self.rows) = (k, rows);
-        let (m, r, s) = (form.heads, form.r(), form.s());
+        let (m, s) = (form.heads, form.s());
         Self::tokens_times(x, rows, form, Part::A, values, &mut self.q);
         Self::tokens_times(x, rows, form, Part::B, values, &mut self.key);
         Self::tokens_times(x, rows, form, Part::V, values, &mut self.u);
-        if form.key_bias {
-            Self::tokens_times(x, rows, form, Part::C, values, &mut self.t);
-        }
+        Self::tokens_times(x, rows, form, Part::C, values, &mut self.t);
         fit(&mut self.p, rows * m * k);
         fit(&mut self.h, rows * m * s);
         fit(&mut self.y, rows * form.d_out);
-        let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
-        for first in (0..rows).step_by(k) {
-            for h in 0..m {
-                for a in 0..k {
-                    let seen = if form.mask == Mask::Causal { a + 1 } else { k };
-                    let p = &mut self.p[((first / k * m + h) * k + a) * k..][..k];
-                    let q = &self.q[((first + a) * m + h) * r..][..r];
-                    let mut top = T::from_f64(f64::MIN);
-                    for b in 0..seen {
-                        let mut logit = dot(q, Self::row(x, &self.key, low_rank, form, (first + b, h, r)));
-                        if form.key_bias {
-                            logit += self.t[(first + b) * m + h];
-                        }
-                        p[b] = logit;
-                        if logit > top {
-                            top = logit;
-                        }
-                    }
-                    let mut total = T::ZERO;
-                    for p in &mut p[..seen] {
-                        *p = T::from_f64((*p - top).to_f64().exp());
-                        total += *p;
-                    }
-                    let scale = T::ONE / total;
-                    p[..seen].iter_mut().for_each(|p| *p *= scale);
-                    p[seen..].fill(T::ZERO);
-                    let pooled = &mut self.h[((first + a) * m + h) * s..][..s];
-                    pooled.fill(T::ZERO);
-                    for b in 0..seen {
-                        axpy(p[b], Self::row(x, &self.u, low_values, form, (first + b, h, s)), pooled);
-                    }
-                }
-            }
-        }
+        vectorised(Attend {
+            layout: self.layout(form),
+            q: Vectors::of_heads(&self.q, m, form.r()),
+            key: keys(form, x, &self.key),
+            t: if form.key_bias { &self.t } else { &[] },
+            u: tokens_values(form, x, &self.u),
+            p: &mut self.p,
+            h: &mut self.h,
+        });
         let y = &mut self.y[..rows * form.d_out];
         if form.bias {
             let bias = &values[form.range(Part::Bias)];
@@ -156,9 +111,14 @@ impl<T: Field> Pass<T> {
         multiply(rows_of_mut(y, rows, form.d_out), form.bias, T::ONE, rows_of(&self.h, rows, m * s), o);
     }
 
+    /// `H`, one row per row: what `O` is applied to.
+    pub fn pooled(&self, form: &Form) -> MatRef<'_, T> {
+        rows_of(&self.h, self.rows, form.heads * form.s())
+    }
+
     /// Adds the adjoint of `g`, `[rows][d_out]`, to `gradient`; after [`Self::forward`] at the same `x`.
     pub fn adjoint(&mut self, form: &Form, values: &[T], x: &[T], g: &[T], gradient: &mut [T]) {
-        let (k, rows, m, r, s) = (self.k, self.rows, form.heads, form.r(), form.s());
+        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
         let g = rows_of(g, rows, form.d_out);
         let block = |gradient: &mut [T], part: Part, left: MatRef<'_, T>, right: MatRef<'_, T>| {
             let (height, width) = form.shape(part);
@@ -177,44 +137,27 @@ impl<T: Field> Pass<T> {
         fit(&mut self.dh, rows * m * s);
         multiply(rows_of_mut(&mut self.dh, rows, m * s), false, T::ONE, g, form.view(Part::O, values).transpose());
         let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
-        for (buffer, len) in [
-            (&mut self.dq, rows * m * r),
-            (&mut self.dk, if low_rank { rows * m * r } else { 0 }),
-            (&mut self.du, if low_values { rows * m * s } else { 0 }),
-            (&mut self.dt, rows * m),
-        ] {
-            fit(buffer, len);
-            buffer[..len].fill(T::ZERO);
-        }
-        let mut dl = vec![T::ZERO; k];
-        for first in (0..rows).step_by(k) {
-            for h in 0..m {
-                for a in 0..k {
-                    let p = &self.p[((first / k * m + h) * k + a) * k..][..k];
-                    let dh = &self.dh[((first + a) * m + h) * s..][..s];
-                    let mut mean = T::ZERO;
-                    for b in 0..k {
-                        dl[b] = dot(dh, Self::row(x, &self.u, low_values, form, (first + b, h, s)));
-                        mean += p[b] * dl[b];
-                        if low_values {
-                            axpy(p[b], dh, &mut self.du[((first + b) * m + h) * s..][..s]);
-                        }
-                    }
-                    for b in 0..k {
-                        dl[b] = p[b] * (dl[b] - mean);
-                        self.dt[(first + b) * m + h] += dl[b];
-                    }
-                    let q = &self.q[((first + a) * m + h) * r..][..r];
-                    let dq = &mut self.dq[((first + a) * m + h) * r..][..r];
-                    for b in 0..k {
-                        axpy(dl[b], Self::row(x, &self.key, low_rank, form, (first + b, h, r)), dq);
-                        if low_rank {
-                            axpy(dl[b], q, &mut self.dk[((first + b) * m + h) * r..][..r]);
-                        }
-                    }
-                }
+        let room = |buffer: &mut Vec<T>, wanted: bool, len: usize| {
+            if wanted {
+                fit(buffer, len)
             }
-        }
+        };
+        room(&mut self.dq, true, rows * m * r);
+        room(&mut self.dk, low_rank, rows * m * r);
+        room(&mut self.du, low_values, rows * m * s);
+        room(&mut self.dt, form.key_bias, rows * m);
+        vectorised(Adjoint {
+            layout: self.layout(form),
+            q: Vectors::of_heads(&self.q, m, r),
+            key: keys(form, x, &self.key),
+            u: tokens_values(form, x, &self.u),
+            p: &self.p,
+            dh: Vectors::of_heads(&self.dh, m, s),
+            dq: &mut self.dq,
+            dk: if low_rank { &mut self.dk } else { &mut [] },
+            dt: if form.key_bias { &mut self.dt } else { &mut [] },
+            du: if low_values { &mut self.du } else { &mut [] },
+        });
         let x = rows_of(x, rows, form.d);
         block(gradient, Part::A, x, rows_of(&self.dq, rows, m * r));
         if low_rank {
@@ -230,44 +173,24 @@ impl<T: Field> Pass<T> {
 
     /// The derivative of `Y` along `direction`, into `out`, `[rows][d_out]`; after [`Self::forward`] at the same `x`.
     pub fn derivative(&mut self, form: &Form, values: &[T], x: &[T], direction: &[T], out: &mut [T]) {
-        let (k, rows, m, r, s) = (self.k, self.rows, form.heads, form.r(), form.s());
+        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
         Self::tokens_times(x, rows, form, Part::A, direction, &mut self.dq);
         Self::tokens_times(x, rows, form, Part::B, direction, &mut self.dk);
         Self::tokens_times(x, rows, form, Part::V, direction, &mut self.du);
-        if form.key_bias {
-            Self::tokens_times(x, rows, form, Part::C, direction, &mut self.dt);
-        }
+        Self::tokens_times(x, rows, form, Part::C, direction, &mut self.dt);
         fit(&mut self.dh, rows * m * s);
-        let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
-        let mut dl = vec![T::ZERO; k];
-        for first in (0..rows).step_by(k) {
-            for h in 0..m {
-                for a in 0..k {
-                    let p = &self.p[((first / k * m + h) * k + a) * k..][..k];
-                    let at = ((first + a) * m + h) * r;
-                    let (q, dq) = (&self.q[at..][..r], &self.dq[at..][..r]);
-                    let mut mean = T::ZERO;
-                    for b in 0..k {
-                        dl[b] = dot(dq, Self::row(x, &self.key, low_rank, form, (first + b, h, r)));
-                        if low_rank {
-                            dl[b] += dot(q, &self.dk[((first + b) * m + h) * r..][..r]);
-                        }
-                        if form.key_bias {
-                            dl[b] += self.dt[(first + b) * m + h];
-                        }
-                        mean += p[b] * dl[b];
-                    }
-                    let dh = &mut self.dh[((first + a) * m + h) * s..][..s];
-                    dh.fill(T::ZERO);
-                    for b in 0..k {
-                        axpy(p[b] * (dl[b] - mean), Self::row(x, &self.u, low_values, form, (first + b, h, s)), dh);
-                        if low_values {
-                            axpy(p[b], &self.du[((first + b) * m + h) * s..][..s], dh);
-                        }
-                    }
-                }
-            }
-        }
+        vectorised(Derivative {
+            layout: self.layout(form),
+            q: Vectors::of_heads(&self.q, m, r),
+            key: keys(form, x, &self.key),
+            u: tokens_values(form, x, &self.u),
+            p: &self.p,
+            dq: Vectors::of_heads(&self.dq, m, r),
+            dk: form.rank.is_some().then(|| Vectors::of_heads(&self.dk, m, r)),
+            dt: if form.key_bias { &self.dt } else { &[] },
+            du: form.value_rank.is_some().then(|| Vectors::of_heads(&self.du, m, s)),
+            dh: &mut self.dh,
+        });
         if form.bias {
             let bias = &direction[form.range(Part::Bias)];
             out.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
@@ -276,6 +199,16 @@ impl<T: Field> Pass<T> {
         multiply(rows_of_mut(out, rows, form.d_out), form.bias, T::ONE, rows_of(&self.dh, rows, m * s), o);
         multiply(rows_of_mut(out, rows, form.d_out), true, T::ONE, rows_of(&self.h, rows, m * s), d_o);
     }
+}
+
+/// `K`: a vector for every head, or the tokens themselves at full rank.
+fn keys<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vectors<'a, T> {
+    if form.rank.is_some() { Vectors::of_heads(made, form.heads, form.r()) } else { Vectors::shared(x, form.d) }
+}
+
+/// `U`, likewise.
+fn tokens_values<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vectors<'a, T> {
+    if form.value_rank.is_some() { Vectors::of_heads(made, form.heads, form.s()) } else { Vectors::shared(x, form.d) }
 }
 
 #[cfg(test)]

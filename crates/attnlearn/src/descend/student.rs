@@ -109,6 +109,21 @@ impl Form {
         MatRef::from_row_major_slice(&values[self.range(part)], rows, cols)
     }
 
+    /// Size of the entries of a block in a random start whose attention matrices have the norm [`Self::NORM`], and of biases as they may become.
+    pub fn size(&self, part: Part) -> f64 {
+        let (d, r, s, m) = (self.d as f64, self.r() as f64, self.s() as f64, self.heads as f64);
+        match part {
+            // ‖A Bᵀ‖_F² = d² r σ⁴ with entries of variance σ² each, d² σ² at full rank.
+            Part::A | Part::B if self.rank.is_some() => (Self::NORM / (d * r.sqrt())).sqrt(),
+            Part::A | Part::B => Self::NORM / d,
+            Part::O => 1.0 / (s * m).sqrt(),
+            Part::V | Part::C | Part::Bias => 1.0 / d.sqrt(),
+        }
+    }
+
+    /// `‖Θ‖_F` that heads begin with: heads that begin near 0 stay together.
+    pub const NORM: f64 = 2.0;
+
     fn check(&self) -> Result<()> {
         let bad = |problem: &str| Err(Error::input("student", problem, "every size must be at least 1"));
         if self.d == 0 || self.d_out == 0 || self.heads == 0 {
@@ -144,11 +159,9 @@ impl<T: Field> Student<T> {
     /// Draws one head anew.
     pub fn draw_head(&mut self, head: usize, norm: f64, rng: &mut ChaCha8Rng) {
         let form = self.form;
-        let (d, r, s, m) = (form.d as f64, form.r() as f64, form.s() as f64, form.heads as f64);
-        // ‖A Bᵀ‖_F² = d² r σ⁴ with entries of variance σ² each, d² σ² at full rank.
-        let theta = if form.rank.is_some() { (norm / (d * r.sqrt())).sqrt() } else { norm / d };
-        let (v, o) = if form.value_rank.is_some() { (1.0 / d.sqrt(), 1.0 / (s * m).sqrt()) } else { (0.0, 1.0 / (d * m).sqrt()) };
-        for (part, scale) in [(Part::A, theta), (Part::B, theta), (Part::V, v), (Part::O, o)] {
+        let theta = if form.rank.is_some() { (norm / Form::NORM).sqrt() } else { norm / Form::NORM };
+        for (part, share) in [(Part::A, theta), (Part::B, theta), (Part::V, 1.0), (Part::O, 1.0)] {
+            let scale = share * form.size(part);
             for index in self.head_entries(part, head) {
                 self.values[index] = T::from_f64(scale * rng.sample::<f64, _>(StandardNormal));
             }

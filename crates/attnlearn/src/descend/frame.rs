@@ -1,0 +1,169 @@
+//! The units in which descent works: tokens with second moment `I`, outputs with variance 1.
+//!
+//! With `x̃ = xT`, a layer of tokens `x̃` is one of tokens `x`:
+//!
+//! ```text
+//! E xᵀx = U Λ Uᵀ,   T = U Λ^{−1/2} Uᵀ        A = TÃ,  B = TB̃,  c = Tc̃,  V = TṼ,  Θ = TΘ̃Tᵀ,  W = TW̃
+//! ```
+//!
+//! In these units random heads of one norm are a good start for any inputs, and no direction of the tokens is learned a thousand times more slowly than
+//! another. Directions in which tokens never vary are left out: nothing can be said about them, and `T` is 0 there.
+
+use super::batch::Batch;
+use super::student::{Part, Student};
+use crate::linalg::{Mat, symmetric_eigen};
+use crate::{Error, Result};
+use faer::MatRef;
+
+/// Directions with less than this share of the largest second moment never occur.
+const NOTHING: f64 = 1e-13;
+
+/// `T` and the size of the outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    t: Mat<f64>,
+    scale: f64,
+    /// Directions in which tokens vary.
+    pub directions: usize,
+}
+
+impl Frame {
+    /// That of some examples.
+    pub fn of(batch: &Batch<f64>) -> Result<Self> {
+        let (d, rows) = (batch.shape.d, batch.len() * batch.shape.k);
+        let x = MatRef::from_row_major_slice(&batch.x, rows, d);
+        let mut moment = Mat::zeros(d, d);
+        crate::linalg::symmetric::product(moment.as_mut(), false, 1.0 / rows as f64, x.transpose(), x);
+        let (values, u) = symmetric_eigen(moment.as_ref())
+            .filter(|(values, _)| values.iter().all(|v| v.is_finite()))
+            .ok_or_else(|| Error::input("examples", "their second moments are not finite", "scale the inputs down"))?;
+        let largest = values.iter().copied().fold(0.0, f64::max);
+        if largest <= 0.0 {
+            return Err(Error::input("examples", "all inputs are 0", "there is nothing to learn from them"));
+        }
+        let root = |v: f64| if v > NOTHING * largest { 1.0 / v.sqrt() } else { 0.0 };
+        let scaled = Mat::from_fn(d, d, |i, j| u[(i, j)] * root(values[j]));
+        let scale = (batch.variance()? / (rows * batch.shape.d_out) as f64).sqrt();
+        let directions = values.iter().filter(|v| root(**v) > 0.0).count();
+        Ok(Self { t: scaled * u.transpose(), scale, directions })
+    }
+
+    /// The examples in these units.
+    pub fn enter(&self, batch: &Batch<f64>) -> Batch<f64> {
+        let (d, rows) = (batch.shape.d, batch.len() * batch.shape.k);
+        let mut x = vec![0.0; batch.x.len()];
+        let out = faer::MatMut::from_row_major_slice_mut(&mut x, rows, d);
+        let tokens = MatRef::from_row_major_slice(&batch.x, rows, d);
+        crate::linalg::symmetric::product(out, false, 1.0, tokens, self.t.as_ref());
+        Batch { shape: batch.shape, x, y: batch.y.iter().map(|y| y / self.scale).collect() }
+    }
+
+    /// A student of these units as one of the examples' own.
+    pub fn leave(&self, student: &Student<f64>) -> Student<f64> {
+        let form = student.form;
+        let mut values = student.values.clone();
+        let mut put = |part: Part, block: &Mat<f64>| {
+            let (start, cols) = (form.range(part).start, block.ncols());
+            for i in 0..block.nrows() {
+                for j in 0..cols {
+                    values[start + i * cols + j] = block[(i, j)];
+                }
+            }
+        };
+        for part in [Part::A, Part::B, Part::C, Part::V] {
+            let block = form.view(part, &student.values);
+            if block.nrows() == 0 {
+                continue;
+            }
+            let mut moved = &self.t * block;
+            if part == Part::A && form.rank.is_none() {
+                // The matrices themselves.
+                for head in 0..form.heads {
+                    let theta = moved.subcols(head * form.d, form.d) * self.t.transpose();
+                    moved.as_mut().subcols_mut(head * form.d, form.d).copy_from(&theta);
+                }
+            }
+            put(part, &moved);
+        }
+        let mut o = form.view(Part::O, &student.values) * faer::Scale(self.scale);
+        if form.value_rank.is_none() {
+            for head in 0..form.heads {
+                let w = &self.t * o.subrows(head * form.d, form.d);
+                o.as_mut().subrows_mut(head * form.d, form.d).copy_from(&w);
+            }
+        }
+        put(Part::O, &o);
+        values[form.range(Part::Bias)].iter_mut().for_each(|b| *b *= self.scale);
+        Student { form, values }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::student::Form;
+    use super::*;
+    use crate::data::Shape;
+    use crate::layer::Mask;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+
+    fn normals(n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
+        (0..n).map(|_| rng.sample(StandardNormal)).collect()
+    }
+
+    /// Correlated tokens, one direction of which never occurs.
+    fn examples(rng: &mut ChaCha8Rng) -> Batch<f64> {
+        let (n, k, d) = (50, 3, 5);
+        let mut x = normals(n * k * d, rng);
+        for token in x.chunks_exact_mut(d) {
+            token[1] = token[0] + 0.01 * token[1];
+            token[2] *= 100.0;
+            token[4] = token[3];
+        }
+        let y = normals(n * k * 4, rng).iter().map(|y| 1e-3 * y).collect();
+        Batch { shape: Shape { k, d, d_out: 4 }, x, y }
+    }
+
+    #[test]
+    fn tokens_are_white_and_outputs_have_variance_one() {
+        let batch = examples(&mut ChaCha8Rng::seed_from_u64(1));
+        let frame = Frame::of(&batch).unwrap();
+        assert_eq!(frame.directions, 4);
+        let inside = frame.enter(&batch);
+        let x = MatRef::from_row_major_slice(&inside.x, 150, 5);
+        let moment = x.transpose() * x * faer::Scale(1.0 / 150.0);
+        // A projection of rank 4.
+        assert!((&moment * &moment - &moment).norm_max() < 1e-6);
+        assert!(((0..5).map(|i| moment[(i, i)]).sum::<f64>() - 4.0).abs() < 1e-6);
+        assert!((inside.variance().unwrap() / 600.0 - 1.0).abs() < 1e-9);
+    }
+
+    /// A student's error is the same inside and outside, in units of the variance.
+    #[test]
+    fn a_student_that_leaves_does_the_same() {
+        let base =
+            Form { d: 5, d_out: 4, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
+        let forms = [base, Form { rank: None, ..base }, Form { value_rank: None, ..base }];
+        for (seed, form) in forms.into_iter().enumerate() {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+            let batch = examples(&mut rng);
+            let frame = Frame::of(&batch).unwrap();
+            let inside = frame.enter(&batch);
+            let mut student = Student::<f64>::random(form, 2.0, &mut rng).unwrap();
+            let more = normals(form.len(), &mut rng);
+            student.values.iter_mut().zip(more).for_each(|(v, more)| *v += 0.2 * more);
+            let within = inside.error(&form, &student.values) / inside.variance().unwrap();
+            let outside = batch.error(&form, &frame.leave(&student).values) / batch.variance().unwrap();
+            assert!((within / outside - 1.0).abs() < 1e-7, "{form:?}: {within} {outside}");
+        }
+    }
+
+    #[test]
+    fn inputs_of_zero_are_refused() {
+        let batch = examples(&mut ChaCha8Rng::seed_from_u64(1));
+        let dark = Batch { x: vec![0.0; batch.x.len()], ..batch };
+        assert!(Frame::of(&dark).unwrap_err().to_string().contains("all inputs are 0"));
+    }
+}
