@@ -22,6 +22,7 @@ jax.config.update("jax_enable_x64", True)  # f32 stays f32: no array or constant
 BATCH = 128  # examples at a time in the feature map
 BLOCKS = 8  # tiles a side of a Gram matrix
 TILE = 32  # examples a side in a tile of the kernel matrix
+LIMIT = 2**31 - 1  # bytes of a matrix: OpenBLAS, which JAX takes from scipy, crashes on one of 2 GiB
 
 CLOCK = Clock()
 
@@ -122,8 +123,25 @@ def centred_gram(phi):
 def cholesky_solve(a, shift, rhs):
     """(a + shift·I)⁻¹ rhs, and the factor: returned beside the solution it can take the place of a donated a."""
     a = a.at[jnp.diag_indices(len(a))].add(shift)
+    if a.nbytes > LIMIT:
+        return cholesky_solve_halves(a, rhs)
     factor = lax.linalg.cholesky(a, symmetrize_input=False)
     return jax.scipy.linalg.cho_solve((factor, True), rhs), factor
+
+
+def cholesky_solve_halves(a, rhs):
+    """The same by halves of a."""
+    half = len(a) // 2
+    l11 = lax.linalg.cholesky(a[:half, :half], symmetrize_input=False)
+    l21 = lax.linalg.triangular_solve(l11, a[half:, :half], left_side=False, lower=True, transpose_a=True)
+    l22 = lax.linalg.cholesky(a[half:, half:] - l21 @ l21.T, symmetrize_input=False)
+
+    def triangle(l, b, trans=0):
+        return jax.scipy.linalg.solve_triangular(l, b, lower=True, trans=trans)
+
+    top = triangle(l11, rhs[:half])
+    below = triangle(l22, triangle(l22, rhs[half:] - l21 @ top), 1)
+    return jnp.concatenate([triangle(l11, top - l21.T @ below, 1), below]), l22
 
 
 def definite(solution):

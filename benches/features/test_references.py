@@ -53,11 +53,13 @@ def both(job, data, w, ridge=RIDGE):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_fit_in_halves_is_the_fit(size, monkeypatch):
-    data, w = problem(*SIZES[size])
+    # A number of sets of its own, so that JAX compiles anew.
+    data, w = problem(*SIZES[size], n=N + 1)
     whole = reference_numpy.fit(data, w, RIDGE, common.Clock())["prediction"]
-    monkeypatch.setattr(reference_numpy, "LIMIT", 1000)
-    halves = reference_numpy.fit(data, w, RIDGE, common.Clock())["prediction"]
-    np.testing.assert_allclose(halves, whole, rtol=0, atol=1e-9 * np.std(whole))
+    for reference in (reference_numpy, reference_jax):
+        monkeypatch.setattr(reference, "LIMIT", 1000)
+    for halves in both("fit", data, w):
+        np.testing.assert_allclose(halves["prediction"], whole, rtol=0, atol=1e-9 * np.std(whole))
 
 
 @pytest.mark.parametrize("size", SIZES)
