@@ -2,15 +2,18 @@
 
 use crate::blocks::{Watched, check_size};
 use crate::cli::Ending;
+use crate::learn_descend::DescendPlan;
 use crate::progress::{Bar, PhaseWatch};
 use crate::report::{self, LearnReport};
 use crate::session::Session;
 use crate::{interrupt, output, values};
-use attnlearn::Result;
 use attnlearn::data::{Block, ExampleFile, ExampleSource, scan};
-use attnlearn::sculpt::{self, Heads, Outcome, Settings, ValidSettings};
+use attnlearn::descend::{Choice, Rank, StrategySettings, Wanted};
+use attnlearn::layer::Mask;
+use attnlearn::sculpt::{self, Outcome, Settings, ValidSettings};
+use attnlearn::{Error, Result};
 use clap::ValueEnum;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Learn a layer from examples in a file.
@@ -25,13 +28,14 @@ use std::time::Instant;
 Examples:
   attnlearn learn examples.npz --heads 2 -o layer.safetensors
   attnlearn learn examples.safetensors --heads auto -o layer.safetensors --json result.json
-  attnlearn learn examples.npz --heads auto:3 --delta 0.001 -o layer.safetensors --before-polish crude.safetensors")]
+  attnlearn learn examples.npz --heads auto:3 --delta 0.001 -o layer.safetensors --before-polish crude.safetensors
+  attnlearn learn examples.npz --method descend --heads 12 --rank 32 -o layer.safetensors")]
 pub struct Args {
     /// Examples (.safetensors or .npz).
     examples: PathBuf,
-    /// Number of heads, `auto` (at most 4) or `auto:MOST`.
+    /// Number of heads, `auto` (at most 4, with descend 16) or `auto:MOST`.
     #[arg(long, value_name = "M|auto", default_value = "auto", value_parser = values::heads)]
-    heads: Heads,
+    heads: values::Heads,
     /// How to learn.
     #[arg(long, value_enum, default_value_t)]
     method: Method,
@@ -56,6 +60,21 @@ pub struct Args {
     /// Leave the six phases' answer as it is.
     #[arg(long)]
     no_polish: bool,
+    /// Descend: rank of attention matrices and projections, `full` or `auto`.
+    #[arg(long, value_name = "R|full|auto", value_parser = values::rank)]
+    rank: Option<Rank>,
+    /// Descend: whether the layer has key biases and an output bias [default: auto].
+    #[arg(long, value_enum)]
+    biases: Option<Biases>,
+    /// Descend: later tokens are hidden from earlier ones.
+    #[arg(long)]
+    causal: bool,
+    /// Descend: where the search is kept every minute and at Ctrl-C [default: OUTPUT.checkpoint].
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// Descend: continue the search that was kept.
+    #[arg(long)]
+    resume: bool,
     /// Find the wide directions of the convex body by linear programs instead of eigenvectors: slower.
     #[arg(long)]
     linear_programs: bool,
@@ -67,10 +86,31 @@ enum Method {
     /// The six phases of Chen and Li, then a polish.
     #[default]
     Sculpt,
+    /// Descent and variable projection from random starts: layers of real size, with biases and mask.
+    Descend,
+}
+
+/// With or without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Biases {
+    /// It has them.
+    Yes,
+    /// It has none.
+    No,
+    /// With them where examples abound, else without, and with them if that does not suffice.
+    Auto,
 }
 
 /// What has been checked.
-pub struct Plan {
+pub enum Plan {
+    /// For the six phases.
+    Sculpt(Box<SculptPlan>),
+    /// For descent.
+    Descend(Box<DescendPlan>),
+}
+
+/// What has been checked, for the six phases.
+pub struct SculptPlan {
     examples: ExampleFile,
     settings: ValidSettings,
     output: PathBuf,
@@ -81,7 +121,7 @@ impl Args {
     /// What the learner is to do, not yet checked.
     fn settings(&self) -> Settings {
         Settings {
-            heads: self.heads,
+            heads: self.heads.sculpt(),
             most_examples: self.most_examples,
             held_out: self.held_out,
             delta: self.delta,
@@ -94,19 +134,99 @@ impl Args {
 
     /// Opens the examples and checks the settings against them.
     pub fn check(self, session: &Session) -> Result<Plan> {
-        let Method::Sculpt = self.method;
         let examples = ExampleFile::open(&self.examples)?;
         check_size(examples.shape(), &self.examples.display().to_string())?;
-        let bar = Bar::hidden();
-        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
-        output::distinct(&[Some(&self.output), self.before_polish.as_deref(), session.json_file()])?;
+        output::distinct(&[Some(&self.output), self.before_polish.as_deref(), self.checkpoint.as_deref(), session.json_file()])?;
         output::writable_layer(&self.output)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
-        Ok(Plan { examples, settings, output: self.output, before_polish: self.before_polish })
+        match self.method {
+            Method::Sculpt => self.check_sculpt(examples).map(|plan| Plan::Sculpt(Box::new(plan))),
+            Method::Descend => self.check_descend(examples).map(|plan| Plan::Descend(Box::new(plan))),
+        }
+    }
+
+    fn check_sculpt(self, examples: ExampleFile) -> Result<SculptPlan> {
+        self.refuse(&[
+            ("--rank", self.rank.is_some()),
+            ("--biases", self.biases.is_some()),
+            ("--causal", self.causal),
+            ("--checkpoint", self.checkpoint.is_some()),
+            ("--resume", self.resume),
+        ])?;
+        let bar = Bar::hidden();
+        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
+        Ok(SculptPlan { examples, settings, output: self.output, before_polish: self.before_polish })
+    }
+
+    fn check_descend(self, examples: ExampleFile) -> Result<DescendPlan> {
+        self.refuse(&[
+            ("--before-polish", self.before_polish.is_some()),
+            ("--no-polish", self.no_polish),
+            ("--linear-programs", self.linear_programs),
+        ])?;
+        let checkpoint = self.checkpoint.clone().unwrap_or_else(|| beside(&self.output));
+        if self.resume != checkpoint.exists() {
+            let (problem, remedy) = if self.resume {
+                ("there is no search to continue", "leave --resume out")
+            } else {
+                ("a search was kept here", "continue it with --resume, or remove it")
+            };
+            return Err(Error::input(checkpoint.display().to_string(), problem, remedy));
+        }
+        output::writable(&checkpoint)?;
+        let wanted = Wanted {
+            heads: self.heads.descend(),
+            rank: self.rank.unwrap_or(Rank::Auto),
+            biases: match self.biases.unwrap_or(Biases::Auto) {
+                Biases::Yes => Choice::Yes,
+                Biases::No => Choice::No,
+                Biases::Auto => Choice::Auto,
+            },
+            mask: if self.causal { Mask::Causal } else { Mask::None },
+            strategy: StrategySettings { seed: self.seed, ..StrategySettings::default() },
+        };
+        Ok(DescendPlan {
+            examples,
+            wanted,
+            output: self.output,
+            checkpoint,
+            resume: self.resume,
+            most_examples: self.most_examples,
+            held_out: self.held_out,
+            delta: self.delta,
+        })
+    }
+
+    /// Refuses flags of the other method.
+    fn refuse(&self, flags: &[(&str, bool)]) -> Result<()> {
+        let other = if self.method == Method::Sculpt { "descend" } else { "sculpt" };
+        match flags.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => {
+                Err(Error::input(*flag, format!("belongs to --method {other}"), "leave it out, or choose that method"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
+/// The name of the checkpoint of a layer's file.
+fn beside(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".checkpoint");
+    name.into()
+}
+
 impl Plan {
+    /// Learns.
+    pub fn run(self, session: &Session) -> Result<Ending> {
+        match self {
+            Self::Sculpt(plan) => plan.run(session),
+            Self::Descend(plan) => plan.run(session),
+        }
+    }
+}
+
+impl SculptPlan {
     /// Learns.
     pub fn run(self, session: &Session) -> Result<Ending> {
         interrupt::listen()?;

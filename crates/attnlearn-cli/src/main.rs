@@ -29,6 +29,7 @@ mod inspect;
 mod inspect_sets;
 mod interrupt;
 mod learn;
+mod learn_descend;
 mod man;
 mod output;
 mod predict;

@@ -49,6 +49,16 @@ impl Bar {
         self.bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
+    /// Says what goes on.
+    pub fn tell(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// Prints without getting in the way of the bar.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Another `by` units are done.
     pub fn advance(&self, by: u64) {
         self.bar.inc(by);

@@ -1,9 +1,10 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
 use attnlearn::data::{Dtype, Family, InputDistribution};
+use attnlearn::descend::{HeadCount, Rank};
 use attnlearn::features::ridge::Ridge;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt::Heads;
+use attnlearn::sculpt;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use rand::SeedableRng;
@@ -98,14 +99,50 @@ pub fn family(text: &str) -> Result<Family, String> {
     }
 }
 
+/// How many heads to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heads {
+    /// This many.
+    Given(usize),
+    /// As many as it takes, and at most this many if that is said.
+    Auto(Option<usize>),
+}
+
+impl Heads {
+    /// For the six phases.
+    pub fn sculpt(self) -> sculpt::Heads {
+        match self {
+            Self::Given(m) => sculpt::Heads::Given(m),
+            Self::Auto(most) => sculpt::Heads::Auto { most: most.unwrap_or(4) },
+        }
+    }
+
+    /// For descent.
+    pub fn descend(self) -> HeadCount {
+        match self {
+            Self::Given(m) => HeadCount::Given(m),
+            Self::Auto(most) => HeadCount::Auto(most.unwrap_or(16)),
+        }
+    }
+}
+
 /// `3`, `auto`, `auto:MOST`.
 pub fn heads(text: &str) -> Result<Heads, String> {
     let number = |text: &str| text.parse().map_err(|_| "give a number of heads, auto or auto:MOST".to_owned());
     match text.split_once(':') {
-        None if text == "auto" => Ok(Heads::Auto { most: 4 }),
+        None if text == "auto" => Ok(Heads::Auto(None)),
         None => number(text).map(Heads::Given),
-        Some(("auto", most)) => Ok(Heads::Auto { most: number(most)? }),
+        Some(("auto", most)) => Ok(Heads::Auto(Some(number(most)?))),
         Some(_) => Err("give a number of heads, auto or auto:MOST".into()),
+    }
+}
+
+/// `8`, `full`, `auto`.
+pub fn rank(text: &str) -> Result<Rank, String> {
+    match text {
+        "auto" => Ok(Rank::Auto),
+        "full" => Ok(Rank::Full),
+        number => number.parse().map(Rank::Given).map_err(|_| "give a rank, full or auto".into()),
     }
 }
 
@@ -175,7 +212,12 @@ mod tests {
         assert_eq!(family("block:3"), Ok(Family::Block { size: 3 }));
         assert_eq!(family("low-rank:2"), Ok(Family::LowRank { rank: 2 }));
         assert!(["", "block", "block:x", "dense:2", "sparse"].iter().all(|bad| family(bad).is_err()));
-        assert_eq!([heads("3"), heads("auto:5")], [Ok(Heads::Given(3)), Ok(Heads::Auto { most: 5 })]);
+        assert_eq!(
+            [heads("3"), heads("auto:5"), heads("auto")],
+            [Ok(Heads::Given(3)), Ok(Heads::Auto(Some(5))), Ok(Heads::Auto(None))]
+        );
+        assert_eq!([rank("8"), rank("full"), rank("auto")], [Ok(Rank::Given(8)), Ok(Rank::Full), Ok(Rank::Auto)]);
+        assert!(["", "-1", "low"].iter().all(|bad| rank(bad).is_err()));
         assert!(["", "-1", "two", "auto:", "some:2"].iter().all(|bad| heads(bad).is_err()));
     }
 }

@@ -25,6 +25,7 @@ pub mod degeneracy;
 pub mod descend;
 mod error;
 pub mod features;
+mod hash;
 pub mod layer;
 pub mod linalg;
 pub mod sculpt;

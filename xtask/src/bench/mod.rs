@@ -2,6 +2,7 @@
 
 mod features;
 mod rate;
+mod recover;
 mod sculpt;
 
 use clap::Subcommand;
@@ -41,6 +42,8 @@ pub enum Bench {
     /// One job of that, for itself.
     #[command(hide = true)]
     FeatureJob(features::JobArgs),
+    /// Recovery of layers, family by family, side by side with Adam and least squares.
+    Recover(recover::RecoverArgs),
 }
 
 /// Runs it.
@@ -55,5 +58,6 @@ pub fn run(bench: &Bench) -> Result<(), String> {
         Bench::Rate => rate::run(),
         Bench::Features(args) => features::run(args),
         Bench::FeatureJob(args) => features::run_job(args),
+        Bench::Recover(args) => recover::run(args),
     }
 }

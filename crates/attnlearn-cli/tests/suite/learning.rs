@@ -142,3 +142,49 @@ fn demo_recovers_its_teacher() {
     let compared = bench.good("compare t.safetensors layer.safetensors --quiet --json -").json();
     assert!(compared["worst_theta"].as_f64().expect("every head is there") < 1e-8, "{compared}");
 }
+
+/// Two heads with biases from few examples, without being told how many there are; stopped by nothing, nothing is left behind but the layer.
+#[test]
+fn descent_recovers_a_layer_from_few_examples() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 600 --d 6 --k 4 --heads 2 --norm 3 --layer-out t.safetensors --seed 1");
+    let run = bench.good("learn e.npz --method descend -o l.safetensors --json r.json");
+    for part in ["recovered", "2 heads", "with confidence", "wrote l.safetensors"] {
+        assert!(run.out.contains(part), "{}", run.out);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    assert_eq!((report["method"].as_str(), report["recovered"].as_bool()), (Some("descend"), Some(true)));
+    let compared = bench.good("compare t.safetensors l.safetensors --k 4 --quiet --json -").json();
+    assert!(compared["worst_theta"].as_f64().expect("every head is there") < 1e-8, "{compared}");
+    assert!(!bench.files().iter().any(|file| file.contains("checkpoint")), "{:?}", bench.files());
+    for threads in [1, 2] {
+        bench.good(&format!("learn e.npz --method descend --heads 2 -o l{threads}.safetensors --threads {threads} --quiet"));
+    }
+    assert!(bench.read("l1.safetensors") == bench.read("l2.safetensors"));
+}
+
+#[test]
+fn flags_of_the_other_method_are_refused() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 3000 --d 4 --k 3 --heads 1");
+    for (flags, said) in [
+        ("--rank 2", "--method descend"),
+        ("--causal", "--method descend"),
+        ("--resume", "--method descend"),
+        ("--method descend --no-polish", "--method sculpt"),
+        ("--method descend --resume", "no search to continue"),
+        ("--method descend --rank 5", "from 1 to d"),
+        ("--method descend --heads 0", "at least one"),
+    ] {
+        let run = bench.run(&format!("learn e.npz -o l.safetensors {flags}"));
+        assert_eq!(run.code, Some(2), "{flags}: {run:?}");
+        assert!(run.err.contains(said), "{flags}: {}", run.err);
+    }
+    assert_eq!(bench.files(), ["e.npz"]);
+    // A checkpoint that is no checkpoint.
+    bench.write("l.safetensors.checkpoint", b"something else");
+    let run = bench.run("learn e.npz -o l.safetensors --method descend");
+    assert!(run.code == Some(2) && run.err.contains("a search was kept here"), "{run:?}");
+    let run = bench.run("learn e.npz -o l.safetensors --method descend --resume");
+    assert!(run.code == Some(2) && run.err.contains("no checkpoint of a search"), "{run:?}");
+}

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The second form is for the factors of a head, `l × r` with `r` small. The columns of a factor can be turned into one another without any
-//! change to the layer, so the scale of single entries means little, but that of directions in these `r` dimensions a lot: on layers
-//! of real transformers the second form takes a third of the steps (`docs/learning.md`). It is Shampoo (Gupta, Koren, Singer) on one side.
+//! change to the layer, so the scale of single entries means little, but that of directions in these `r` dimensions a lot. It is Shampoo (Gupta,
+//! Koren, Singer) on one side.
 //!
 //! Steps are relative to the entries of a random start, so that one `η` serves all sizes. On data that a layer of this shape explains, the noise of
 //! small batches vanishes at the solution: they cost no accuracy.
@@ -61,7 +61,7 @@ impl Default for AdamSettings {
 }
 
 /// Where a descent stands: everything that the next step depends on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adam<T> {
     /// Steps taken.
     pub step: usize,
@@ -91,6 +91,20 @@ impl<T: Field> Adam<T> {
             below: 0,
             nmse: f64::INFINITY,
         }
+    }
+
+    /// Whether it belongs to a student of this form and so many examples.
+    pub(super) fn fits(&self, form: &Form, examples: usize) -> bool {
+        let expected = factors::<T>(form);
+        let whole = self.factors.len() == expected.len()
+            && self.factors.iter().zip(&expected).all(|(a, b)| {
+                (a.part, a.head, a.width, a.r.len(), a.root.len()) == (b.part, b.head, b.width, b.r.len(), b.root.len())
+            });
+        let order = self.order.len() == examples && self.order.iter().all(|i| *i < examples);
+        [&self.first, &self.second].iter().all(|values| values.len() == form.len())
+            && (self.factors.is_empty() || whole)
+            && (self.order.is_empty() || order)
+            && self.next <= self.order.len()
     }
 
     /// `η_t`: a hundredth of the steps to warm up, then half a cosine down to nothing.
@@ -176,7 +190,8 @@ impl<T: Field> Adam<T> {
                 factor.learn(factor.view(form, gradient), settings.beta2, c2, refresh);
                 let m = factor.view(form, first);
                 let mut step = Mat::zeros(m.nrows(), m.ncols());
-                multiply(step.as_mut(), false, T::from_f64(rate * form.size(factor.part)), m, factor.root.as_ref());
+                let root = MatRef::from_column_major_slice(&factor.root, factor.width, factor.width);
+                multiply(step.as_mut(), false, T::from_f64(rate * form.size(factor.part)), m, root);
                 step
             })
             .collect();
@@ -216,14 +231,15 @@ const WIDEST: usize = 128;
 /// Eigenvalues of `R` below this share of the largest are taken for it: rounding.
 const SMALLEST: f64 = 1e-8;
 
-/// `R` of one factor of one head, and its root.
-#[derive(Clone, Debug, PartialEq)]
+/// `R` of one factor of one head, and its root, column by column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Factor<T> {
     part: Part,
     head: usize,
-    r: Mat<f64>,
+    width: usize,
+    r: Vec<f64>,
     /// `(R̂ + ε)^{−1/2}`.
-    root: Mat<T>,
+    root: Vec<T>,
 }
 
 /// Those of all heads.
@@ -231,7 +247,10 @@ fn factors<T: Field>(form: &Form) -> Vec<Factor<T>> {
     let width = |part: Part| if matches!(part, Part::A | Part::B) { form.r() } else { form.s() };
     let parts = [Part::A, Part::B, Part::V, Part::O].into_iter().filter(|part| form.shape(*part).0 > 0 && width(*part) <= WIDEST);
     let of = |part: Part| {
-        (0..form.heads).map(move |head| Factor { part, head, r: Mat::zeros(width(part), width(part)), root: Mat::new() })
+        (0..form.heads).map(move |head| {
+            let width = width(part);
+            Factor { part, head, width, r: vec![0.0; width * width], root: vec![T::ZERO; width * width] }
+        })
     };
     parts.flat_map(of).collect()
 }
@@ -259,23 +278,29 @@ impl<T: Field> Factor<T> {
     }
 
     fn learn(&mut self, g: MatRef<'_, T>, beta: f64, correction: f64, refresh: bool) {
-        let width = g.ncols();
+        let width = self.width;
         let mut gg = Mat::<T>::zeros(width, width);
         multiply(gg.as_mut(), false, T::from_f64(1.0 / g.nrows() as f64), g.transpose(), g);
         for j in 0..width {
             for i in 0..width {
-                self.r[(i, j)] = beta * self.r[(i, j)] + (1.0 - beta) * gg[(i, j)].to_f64();
+                let r = &mut self.r[j * width + i];
+                *r = beta * *r + (1.0 - beta) * gg[(i, j)].to_f64();
             }
         }
         if !refresh {
             return;
         }
         // No convergence means numbers that are not finite: the next error says so.
-        let Ok(eigen) = self.r.self_adjoint_eigen(Side::Lower) else { return };
+        let r = MatRef::from_column_major_slice(&self.r, width, width);
+        let Ok(eigen) = r.self_adjoint_eigen(Side::Lower) else { return };
         let (u, values) = (eigen.U(), eigen.S().column_vector());
         let largest = (0..width).map(|j| values[j]).fold(f64::MIN_POSITIVE, f64::max);
         let scaled = Mat::from_fn(width, width, |i, j| u[(i, j)] / (values[j].max(SMALLEST * largest) / correction).sqrt());
         let root = scaled * u.transpose();
-        self.root = Mat::from_fn(width, width, |i, j| T::from_f64(root[(i, j)]));
+        for j in 0..width {
+            for i in 0..width {
+                self.root[j * width + i] = T::from_f64(root[(i, j)]);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::eliminate::{Elimination, add_cross, add_gram, add_output, columns};
 use super::pass::Pass;
 use super::student::{Form, Part};
 use crate::data::{Block, ExampleSource, Shape};
+use crate::linalg::lanes::Real;
 use crate::linalg::symmetric::{Field, multiply};
 use crate::{Error, Result};
 use faer::{Mat, MatMut, MatRef};
@@ -177,6 +178,38 @@ fn add<T: Field>(runs: Vec<(f64, Vec<T>)>, len: usize) -> (f64, Vec<T>) {
     (total, sum)
 }
 
+/// Examples in memory are a source like any other.
+impl<T: Field> ExampleSource for Batch<T> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(Batch::len(self) as u64)
+    }
+
+    fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()> {
+        self.fill(index, block);
+        Ok(())
+    }
+
+    fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()> {
+        self.fill(index, block);
+        Ok(())
+    }
+}
+
+impl<T: Field> Batch<T> {
+    fn fill<U: Real>(&self, index: u64, block: &mut Block<U>) {
+        let most = Block::<U>::CAPACITY;
+        let first = usize::try_from(index).ok().and_then(|i| i.checked_mul(most)).unwrap_or(usize::MAX).min(self.len());
+        let (x, y) = self.sequences(&(first..(first + most).min(self.len())));
+        let cast = |values: &[T]| values.iter().map(|v| U::from_f64(v.to_f64())).collect::<Vec<U>>();
+        block.set_inputs(&cast(x));
+        block.set_outputs(&cast(y));
+    }
+}
+
 impl Batch<f64> {
     /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
     pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
@@ -209,13 +242,20 @@ impl Batch<f64> {
     }
 }
 
+/// Some sequences, the pass over them, and room for their outputs.
+struct Chunk<T> {
+    range: Range<usize>,
+    pass: Pass<T>,
+    along: Vec<T>,
+}
+
 /// `F` linearised at a point: its passes are kept, so that products with the Jacobian and its adjoint need no forward pass.
 pub struct Linear<'a, T> {
     batch: &'a Batch<T>,
     form: Form,
     values: Vec<T>,
-    /// Run by run, chunk by chunk, each with room for its outputs.
-    passes: Vec<Vec<(Range<usize>, Pass<T>, Vec<T>)>>,
+    /// Run by run, chunk by chunk.
+    passes: Vec<Vec<Chunk<T>>>,
     /// `‖F(X) − Y‖²`.
     pub error: f64,
     /// `Jᵀ(F(X) − Y)`.
@@ -230,14 +270,14 @@ impl<'a, T: Field> Linear<'a, T> {
             .into_par_iter()
             .map(|chunks| {
                 let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
-                let passes: Vec<(Range<usize>, Pass<T>, Vec<T>)> = chunks
+                let passes: Vec<Chunk<T>> = chunks
                     .into_iter()
                     .map(|range| {
                         let mut pass = Pass::default();
                         let (squares, miss) = batch.miss(&form, values, &range, &mut pass);
                         total += squares;
                         pass.adjoint(&form, values, batch.sequences(&range).0, &miss, &mut gradient);
-                        (range, pass, miss)
+                        Chunk { range, pass, along: miss }
                     })
                     .collect();
                 (passes, (total, gradient))
@@ -261,7 +301,7 @@ impl<'a, T: Field> Linear<'a, T> {
             .par_iter_mut()
             .map(|run| {
                 let mut sum = R::default();
-                for (range, pass, along) in run {
+                for Chunk { range, pass, along } in run {
                     pass.derivative(form, values, batch.sequences(range).0, v, along);
                     each(pass, along, &mut sum);
                 }
@@ -277,7 +317,7 @@ impl<'a, T: Field> Linear<'a, T> {
             .par_iter_mut()
             .map(|run| {
                 let mut sum = vec![T::ZERO; form.len()];
-                for (range, pass, along) in run {
+                for Chunk { range, pass, along } in run {
                     change(form, pass, along);
                     pass.adjoint(form, values, batch.sequences(range).0, along, &mut sum);
                 }
@@ -462,5 +502,17 @@ mod tests {
         let delta = crate::linalg::solve_spd(gram.as_ref(), right.as_ref());
         let least = inner(&v, &jv) - (0..n).map(|i| right[(i, 0)] * delta[(i, 0)]).sum::<f64>();
         assert!((inner(&v, &pv) / least - 1.0).abs() < 1e-8, "{} {least}", inner(&v, &pv));
+    }
+
+    /// Read back through blocks they are what they were, and past the end there is nothing.
+    #[test]
+    fn examples_in_memory_are_a_source() {
+        let (_, batch) = setting(700);
+        assert_eq!(Batch::read(&batch, 0..9, 10_000).unwrap(), batch);
+        let mut block = Block::<f32>::new(batch.shape);
+        for (index, len) in [(0, 512), (1, 188), (2, 0), (u64::MAX, 0)] {
+            batch.fill_f32(index, &mut block).unwrap();
+            assert_eq!(block.len(), len);
+        }
     }
 }

@@ -76,7 +76,7 @@ impl Plan {
 }
 
 /// What goes on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
     /// Adam.
     Descend(Box<(Adam<f32>, Student<f32>)>),
@@ -99,7 +99,7 @@ pub enum End {
 }
 
 /// A student and its share of unexplained variance.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// On the examples of Gauss–Newton.
     pub nmse: f64,
@@ -108,7 +108,7 @@ pub struct Found {
 }
 
 /// Where a run stands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// What goes on.
     pub stage: Stage,
@@ -163,6 +163,26 @@ impl<'a> Run<'a> {
         let mut run = Self { form, examples, single, refine, variance, plan, settings, state };
         run.state.stage = run.first_stage();
         Ok(run)
+    }
+
+    /// From where another left off; `None` if the state is not one of this form and these examples.
+    pub fn resume(examples: &'a Batch<f64>, form: Form, settings: StrategySettings, state: State) -> Result<Option<Self>> {
+        let mut run = Self::new(examples, form, settings)?;
+        let whole = |student: &Student<f64>| student.form == form && student.values.len() == form.len();
+        let stage = match &state.stage {
+            Stage::Descend(descent) => {
+                let (adam, student) = descent.as_ref();
+                let right = student.form == form && student.values.len() == form.len();
+                run.plan.descents.is_some() && right && adam.fits(&form, examples.len())
+            }
+            Stage::Refine(_) | Stage::Done(_) => true,
+        };
+        let found = [&state.base, &state.best];
+        if !(stage && whole(&state.student) && found.into_iter().flatten().all(|found| whole(&found.student))) {
+            return Ok(None);
+        }
+        run.state = state;
+        Ok(Some(run))
     }
 
     /// Adam for large students, Gauss–Newton for small ones.

@@ -39,7 +39,7 @@ pub struct Form {
 }
 
 /// The blocks of the vector of parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// `A`, d × mr.
     A,
@@ -137,7 +137,7 @@ impl Form {
 }
 
 /// A layer in the making.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Student<T> {
     /// Its shape.
     pub form: Form,

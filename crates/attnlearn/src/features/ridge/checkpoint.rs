@@ -14,6 +14,7 @@ use super::gram::Gram;
 use super::panel::Data;
 use crate::data::AtomicFile;
 use crate::features::{MapSpec, Precision, SetBlock, SetSource};
+use crate::hash::{Hash, Summed};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 use std::fs::File;
@@ -164,58 +165,6 @@ fn fingerprint(source: &dyn SetSource, watch: &dyn Watch) -> Result<u64> {
         block.lengths.iter().for_each(|len| hash.word(*len as u64));
     }
     Ok(hash.value())
-}
-
-/// FNV-1a: over bytes, or for the many numbers of a file over words, each of which is mixed once more.
-#[derive(Clone, Copy)]
-struct Hash(u64);
-
-impl Hash {
-    const PRIME: u64 = 0x0100_0000_01b3;
-
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(Self::PRIME);
-        }
-    }
-
-    fn word(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(Self::PRIME);
-        self.0 ^= self.0 >> 32;
-    }
-
-    fn value(self) -> u64 {
-        self.0
-    }
-}
-
-/// Passes bytes on and hashes them.
-struct Summed<S> {
-    inner: S,
-    sum: Hash,
-}
-
-impl<S: Write> Write for Summed<S> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let n = self.inner.write(bytes)?;
-        self.sum.bytes(&bytes[..n]);
-        Ok(n)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-impl<S: Read> Read for Summed<S> {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        let n = self.inner.read(bytes)?;
-        self.sum.bytes(&bytes[..n]);
-        Ok(n)
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,358 @@
+//! A layer from examples: which students to try, and which of them to report.
+//!
+//! - **Heads**: as many as were asked for; or ever more, until the error on held-out examples stops falling.
+//! - **Rank**: as asked for; or full where tokens are small, else `d/m`, what common implementations have, then twice that and so on.
+//! - **Biases**: as asked for; or with them where examples abound, else without, and with them only if that leaves something unexplained.
+//!
+//! Of all that were tried the one with the least held-out error is reported, in canonical form: heads that attend alike are merged, heads without
+//! effect dropped. Held-out examples choose among a handful of forms and are seen by nothing else; a certificate needs fresh ones.
+
+use super::batch::Batch;
+use super::frame::Frame;
+use super::strategy::{End, Run, StrategySettings};
+use super::student::{Form, Student};
+use crate::hash::Hash;
+use crate::layer::{AttentionLayer, Mask};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// How many heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadCount {
+    /// This many.
+    Given(usize),
+    /// As many as held-out examples ask for, at most this many.
+    Auto(usize),
+}
+
+/// Rank of attention matrices and projections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rank {
+    /// This one.
+    Given(usize),
+    /// All of d.
+    Full,
+    /// See the [module](self).
+    Auto,
+}
+
+/// Yes, no, or what the examples say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// With them.
+    Yes,
+    /// Without them.
+    No,
+    /// See the [module](self).
+    Auto,
+}
+
+/// What to look for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Heads (default: automatic, at most 16).
+    pub heads: HeadCount,
+    /// Rank (default: automatic).
+    pub rank: Rank,
+    /// Key biases and output bias (default: automatic).
+    pub biases: Choice,
+    /// Which keys a query may attend to (default: all).
+    pub mask: Mask,
+    /// How much to try.
+    pub strategy: StrategySettings,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            heads: HeadCount::Auto(16),
+            rank: Rank::Auto,
+            biases: Choice::Auto,
+            mask: Mask::None,
+            strategy: StrategySettings::default(),
+        }
+    }
+}
+
+/// Tokens up to this dimension have heads of full rank.
+const SMALL_TOKENS: usize = 32;
+/// Numbers for every unknown above which biases cost nothing.
+const ABUNDANT: usize = 3;
+/// Heads attend alike, or have no effect, up to this relative difference.
+const ALIKE: f64 = 1e-6;
+
+/// Examples in the units of descent, and those held out in their own.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    frame: Frame,
+    pub(super) train: Batch<f64>,
+    test: Batch<f64>,
+}
+
+impl Prepared {
+    /// Holds the last `held_out` examples out; with none, forms are compared by the examples they are learned from.
+    pub fn new(examples: &Batch<f64>, held_out: usize) -> Result<Self> {
+        let n = examples.len();
+        if held_out >= n {
+            return Err(Error::input("examples", format!("{held_out} of {n} held out"), "give more examples, or hold fewer out"));
+        }
+        let all: Vec<usize> = (0..n).collect();
+        let (train, test) = all.split_at(n - held_out);
+        let (train, test) = (examples.select(train), examples.select(test));
+        let frame = Frame::of(&train)?;
+        Ok(Self { train: frame.enter(&train), frame, test })
+    }
+
+    /// What a checkpoint knows the examples by.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hash = Hash::new();
+        for batch in [&self.train, &self.test] {
+            [batch.shape.k, batch.shape.d, batch.shape.d_out, batch.len()].iter().for_each(|size| hash.word(*size as u64));
+            batch.x.iter().chain(&batch.y).for_each(|v| hash.word(v.to_bits()));
+        }
+        hash.value()
+    }
+
+    /// Examples that serve to learn.
+    pub fn examples(&self) -> usize {
+        self.train.len()
+    }
+}
+
+/// A form that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Try {
+    /// Its shape.
+    pub form: Form,
+    /// How it ended.
+    pub end: End,
+    /// Share of unexplained variance on the examples it was learned from.
+    pub nmse: f64,
+    /// The same on those held out.
+    pub held_out: f64,
+    /// The student, in the examples' own units.
+    pub student: Student<f64>,
+}
+
+/// A layer and how it was found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// In canonical form.
+    pub layer: AttentionLayer,
+    /// Number of its try.
+    pub chosen: usize,
+    /// Everything that was tried.
+    pub tries: Vec<Try>,
+}
+
+/// A search over forms.
+pub struct Learner<'a> {
+    pub(super) examples: &'a Prepared,
+    pub(super) wanted: Wanted,
+    /// What is over.
+    pub tries: Vec<Try>,
+    /// What goes on.
+    pub run: Run<'a>,
+    pub(super) form: Form,
+}
+
+impl<'a> Learner<'a> {
+    /// At the beginning.
+    pub fn new(examples: &'a Prepared, wanted: Wanted) -> Result<Self> {
+        let bad = |place: &str, problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
+        if matches!(wanted.heads, HeadCount::Given(0) | HeadCount::Auto(0)) {
+            return bad("--heads", "0 heads", "ask for at least one");
+        }
+        if matches!(wanted.rank, Rank::Given(r) if r == 0 || r > examples.train.shape.d) {
+            return bad("--rank", "the rank is 0 or above d", "ask for a rank from 1 to d");
+        }
+        if examples.train.shape.k < 2 {
+            let remedy = "attention over one token is no choice at all: give sequences of at least 2 tokens";
+            return bad("examples", "sequences of one token", remedy);
+        }
+        let Some(form) = next_form(&wanted, &examples.train, &[]) else {
+            return bad("--heads", "nothing to try", "ask for at least one head");
+        };
+        let run = Run::new(&examples.train, form, wanted.strategy.clone())?;
+        Ok(Self { examples, wanted, tries: Vec::new(), run, form })
+    }
+
+    /// Goes on for a while; whether all is over.
+    pub fn advance(&mut self, stop: &dyn Fn() -> bool) -> Result<bool> {
+        let Some(end) = self.run.advance(stop)? else { return Ok(false) };
+        let Some(found) = self.run.best() else { return Ok(true) };
+        let nmse = self.run.nmse_of(&found.student)?;
+        let student = self.examples.frame.leave(&found.student);
+        let test = &self.examples.test;
+        let held_out = if test.is_empty() { nmse } else { test.error(&self.form, &student.values) / test.variance()? };
+        self.tries.push(Try { form: self.form, end, nmse, held_out, student });
+        let Some(form) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };
+        self.form = form;
+        self.run = Run::new(&self.examples.train, form, self.wanted.strategy.clone())?;
+        Ok(false)
+    }
+
+    /// Goes on to the end.
+    pub fn finish(mut self, stop: &dyn Fn() -> bool) -> Result<Outcome> {
+        while !self.advance(stop)? {}
+        self.outcome()
+    }
+
+    /// The best so far.
+    pub fn outcome(self) -> Result<Outcome> {
+        let best = best(&self.tries).ok_or_else(|| Error::input("descent", "nothing was found", "let it run longer"))?;
+        let layer = self.tries[best].student.layer()?.canonical(ALIKE).layer;
+        Ok(Outcome { layer, chosen: best, tries: self.tries })
+    }
+}
+
+fn best(tries: &[Try]) -> Option<usize> {
+    (0..tries.len()).min_by(|a, b| tries[*a].held_out.total_cmp(&tries[*b].held_out))
+}
+
+/// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
+fn unknowns(form: &Form) -> usize {
+    let (d, r, s) = (form.d, form.r(), form.s());
+    let theta = if form.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
+    let w = if form.value_rank.is_some() { s * (d + form.d_out - s.min(d)) } else { d * form.d_out };
+    form.heads * (theta + w + if form.key_bias { d } else { 0 }) + if form.bias { form.d_out } else { 0 }
+}
+
+/// What to try after what has been tried.
+fn next_form(wanted: &Wanted, train: &Batch<f64>, tries: &[Try]) -> Option<Form> {
+    if tries.last().is_some_and(|last| last.end == End::Exact) {
+        return None;
+    }
+    let tried = |form: &Form| tries.iter().any(|other| other.form == *form);
+    match wanted.heads {
+        HeadCount::Given(m) => forms(wanted, train, m).into_iter().find(|form| !tried(form)),
+        HeadCount::Auto(most) => {
+            let mut before = f64::INFINITY;
+            for m in head_counts(most) {
+                let all = forms(wanted, train, m);
+                if let Some(form) = all.iter().find(|form| !tried(form)) {
+                    return Some(*form);
+                }
+                let of = tries.iter().filter(|other| other.form.heads == m).map(|other| other.held_out);
+                let least = of.fold(f64::INFINITY, f64::min);
+                if least > 0.9 * before {
+                    return None;
+                }
+                before = least;
+            }
+            None
+        }
+    }
+}
+
+/// 1, 2, 3, 4, 6, 8, 12, 16, … up to `most`.
+fn head_counts(most: usize) -> impl Iterator<Item = usize> {
+    let powers = (1..32).flat_map(|i| [2_usize << i >> 1, 3 << i >> 1]);
+    std::iter::once(1).chain(powers).take_while(move |m| *m <= most)
+}
+
+/// The forms of `m` heads, likely ones first.
+fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
+    let (d, d_out) = (train.shape.d, train.shape.d_out);
+    let ranks: Vec<Option<usize>> = match wanted.rank {
+        Rank::Given(r) if r < d => vec![Some(r)],
+        Rank::Given(_) | Rank::Full => vec![None],
+        Rank::Auto if d <= SMALL_TOKENS => vec![None],
+        Rank::Auto => {
+            let mut ranks: Vec<_> =
+                std::iter::successors(Some(d.div_ceil(m)), |r| Some(2 * r)).take_while(|r| *r < d).map(Some).collect();
+            ranks.push(None);
+            ranks
+        }
+    };
+    let mut all = Vec::new();
+    for rank in ranks {
+        let plain = Form {
+            d,
+            d_out,
+            heads: m,
+            rank,
+            value_rank: rank.map(|r| r.min(d_out)),
+            key_bias: false,
+            bias: false,
+            mask: wanted.mask,
+        };
+        let biased = Form { key_bias: true, bias: true, ..plain };
+        let abundant = train.y.len() >= ABUNDANT * unknowns(&biased);
+        all.extend(match wanted.biases {
+            Choice::Yes => vec![biased],
+            Choice::No => vec![plain],
+            Choice::Auto if abundant => vec![biased],
+            Choice::Auto => vec![plain, biased],
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    fn examples(layer: &AttentionLayer, k: usize, n: usize, seed: u64) -> Batch<f64> {
+        let source = TeacherStream::new(layer, k, InputDistribution::Boolean, seed, None);
+        Batch::read(&source, 0..64, n).unwrap()
+    }
+
+    #[test]
+    fn counts_of_heads_grow() {
+        assert_eq!(head_counts(20).collect::<Vec<_>>(), [1, 2, 3, 4, 6, 8, 12, 16]);
+        assert_eq!(head_counts(1).collect::<Vec<_>>(), [1]);
+    }
+
+    /// At four times the counting bound ten of ten random teachers come back to machine precision, and the certificate's examples were not needed.
+    #[test]
+    fn random_teachers_are_recovered() {
+        let mut found = 0;
+        for seed in 0..10 {
+            let teacher = TeacherSpec::dense(8, 3, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+            let prepared = Prepared::new(&examples(&teacher, 4, 68, seed + 1), 20).unwrap();
+            let wanted = Wanted { heads: HeadCount::Given(3), biases: Choice::No, ..Wanted::default() };
+            let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
+            let distance = teacher.distance(&outcome.layer);
+            found += usize::from(distance.is_ok_and(|d| d.worst_theta() < 1e-8 && d.worst_w() < 1e-8));
+        }
+        assert_eq!(found, 10);
+    }
+
+    /// Two heads with biases and a causal mask, found without being told how many or that there are biases.
+    #[test]
+    fn heads_and_biases_are_found() {
+        let spec = TeacherSpec { mask: Mask::Causal, ..TeacherSpec::dense(6, 2, 3.0) };
+        let plain = spec.draw(&mut ChaCha8Rng::seed_from_u64(4)).unwrap();
+        let mut heads = plain.heads().to_vec();
+        heads[0].key_bias = Some(vec![0.5, -0.2, 0.1, 0.7, 0.0, -0.4]);
+        let teacher = AttentionLayer::new(heads, Some(vec![0.3; 6]), Mask::Causal).unwrap();
+        let prepared = Prepared::new(&examples(&teacher, 4, 400, 5), 80).unwrap();
+        let wanted = Wanted { mask: Mask::Causal, ..Wanted::default() };
+        let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
+        let distance = teacher.distance(&outcome.layer).unwrap();
+        assert_eq!(outcome.layer.heads().len(), 2);
+        assert!(distance.worst_theta() < 1e-8 && distance.worst_w() < 1e-8, "{distance:?}");
+        assert!(outcome.tries[outcome.chosen].held_out < 1e-18);
+    }
+
+    #[test]
+    fn bad_input_is_refused() {
+        let teacher = TeacherSpec::dense(4, 1, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(0)).unwrap();
+        let batch = examples(&teacher, 3, 50, 1);
+        assert!(Prepared::new(&batch, 50).is_err());
+        let prepared = Prepared::new(&batch, 10).unwrap();
+        let refused = |wanted: Wanted| Learner::new(&prepared, wanted).is_err();
+        assert!(refused(Wanted { heads: HeadCount::Given(0), ..Wanted::default() }));
+        assert!(refused(Wanted { rank: Rank::Given(5), ..Wanted::default() }));
+        let single = Prepared::new(&examples(&teacher, 1, 50, 1), 10).unwrap();
+        assert!(Learner::new(&single, Wanted::default()).is_err());
+    }
+}
