@@ -86,7 +86,7 @@ def main():
 
     def attempt(x, y, rng, seconds):
         scale = 1.0 / np.mean((y - y.mean((0, 1))) ** 2)
-        p = start(rng, x.shape[2], y.shape[2], options.heads, options.rank)
+        p = start(rng, x.shape[2], y.shape[2], options)
         p["O"] = p["O"] / np.sqrt(scale)
         large = sum(v.size for v in p.values()) > LARGE
         stages = [(np.float32, 3000, 512, RATE[large])] if large else []

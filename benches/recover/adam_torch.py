@@ -32,7 +32,7 @@ def main():
 
     def attempt(x, y, rng, seconds):
         scale = 1.0 / np.mean((y - y.mean((0, 1))) ** 2)
-        values = start(rng, x.shape[2], y.shape[2], options.heads, options.rank)
+        values = start(rng, x.shape[2], y.shape[2], options)
         values["O"] = values["O"] / np.sqrt(scale)
         large = sum(v.size for v in values.values()) > LARGE
         stages = [(torch.float32, 3000, 512, RATE[large])] if large else []

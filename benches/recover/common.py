@@ -20,7 +20,8 @@ def arguments(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("problems", nargs="+", type=pathlib.Path)
     parser.add_argument("--heads", type=int, required=True)
-    parser.add_argument("--rank", type=int, default=0, help="of attention matrices and projections; 0: full")
+    parser.add_argument("--rank", type=int, default=0, help="of attention matrices; 0: full")
+    parser.add_argument("--value-rank", type=int, default=0, help="of projections; 0: full")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a problem, compilation not counted")
     parser.add_argument("--floor", type=float, default=EXACT, help="share of unexplained variance that is good enough")
@@ -29,14 +30,18 @@ def arguments(description):
     return parser.parse_args()
 
 
-def start(rng, d, d_out, heads, rank):
+def start(rng, d, d_out, options):
     """Random factors: Θ = A Bᵀ and W = V O, or A and O alone at full rank."""
+    heads, rank, values = options.heads, options.rank, options.value_rank
     if rank:
         theta = np.sqrt(NORM / (d * np.sqrt(rank)))
         parts = {"A": (theta, (heads, d, rank)), "B": (theta, (heads, d, rank))}
-        parts |= {"V": (d**-0.5, (heads, d, rank)), "O": ((rank * heads) ** -0.5, (heads, rank, d_out))}
     else:
-        parts = {"A": (NORM / d, (heads, d, d)), "O": ((d * heads) ** -0.5, (heads, d, d_out))}
+        parts = {"A": (NORM / d, (heads, d, d))}
+    if values:
+        parts |= {"V": (d**-0.5, (heads, d, values)), "O": ((values * heads) ** -0.5, (heads, values, d_out))}
+    else:
+        parts |= {"O": ((d * heads) ** -0.5, (heads, d, d_out))}
     return {name: scale * rng.standard_normal(shape) for name, (scale, shape) in parts.items()}
 
 

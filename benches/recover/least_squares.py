@@ -43,7 +43,7 @@ def main():
 
     def attempt(x, y, rng, seconds):
         size = np.sqrt(np.mean((y - y.mean((0, 1))) ** 2))
-        p = start(rng, x.shape[2], y.shape[2], options.heads, options.rank)
+        p = start(rng, x.shape[2], y.shape[2], options)
         first, unravel = ravel_pytree(jax.tree.map(jnp.asarray, p))
         data = (jnp.asarray(x), jnp.asarray(y / size))
         dense = first.size * y.size <= DENSE

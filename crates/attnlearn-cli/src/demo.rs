@@ -142,6 +142,7 @@ impl Plan {
             teacher: &self.spec,
             inputs: INPUTS,
             learning: LearnReport {
+                method: "sculpt",
                 seed: self.settings.seed,
                 settings: &self.settings,
                 shape: self.settings.shape(),

@@ -10,7 +10,7 @@ use crate::{interrupt, output, values};
 use attnlearn::data::{Block, ExampleFile, ExampleSource, scan};
 use attnlearn::descend::{Choice, Rank, StrategySettings, Wanted};
 use attnlearn::layer::Mask;
-use attnlearn::sculpt::{self, Outcome, Settings, ValidSettings};
+use attnlearn::sculpt::{self, Learned, Outcome, Settings, ValidSettings};
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,10 @@ use std::time::Instant;
 /// The file (safetensors or npz) has x [n, k, d] as f32, f64 or i8, and y [n, k, d_out] as f32 or f64. A part of it is
 /// held out: the learner does not see it, and the certificate is computed on it.
 ///
+/// By default descent comes first, which also learns layers of real size, with biases, low rank and causal mask; if it does not recover a small
+/// layer, the six phases of Chen and Li follow. Descent keeps its state every minute and at Ctrl-C, together with the best layer so far, and
+/// --resume continues from there bit for bit.
+///
 /// The exit code is 0 if the layer was recovered and 1 if not; the outcome says why. What was found is written in either
 /// case; if nothing was found, nothing is written.
 #[derive(clap::Args, Debug)]
@@ -29,12 +33,15 @@ Examples:
   attnlearn learn examples.npz --heads 2 -o layer.safetensors
   attnlearn learn examples.safetensors --heads auto -o layer.safetensors --json result.json
   attnlearn learn examples.npz --heads auto:3 --delta 0.001 -o layer.safetensors --before-polish crude.safetensors
-  attnlearn learn examples.npz --method descend --heads 12 --rank 32 -o layer.safetensors")]
+  attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors
+  attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors --resume
+  attnlearn learn measured.npz --heads 3 --noise -o layer.safetensors
+  attnlearn learn examples.npz --heads 1..6 -o small.safetensors")]
 pub struct Args {
     /// Examples (.safetensors or .npz).
     examples: PathBuf,
-    /// Number of heads, `auto` (at most 4, with descend 16) or `auto:MOST`.
-    #[arg(long, value_name = "M|auto", default_value = "auto", value_parser = values::heads)]
+    /// Number of heads, `auto` (at most 16, with sculpt 4), `auto:MOST`, or a range `FIRST..LAST` for the error against the number of heads.
+    #[arg(long, value_name = "M|auto|A..B", default_value = "auto", value_parser = values::heads)]
     heads: values::Heads,
     /// How to learn.
     #[arg(long, value_enum, default_value_t)]
@@ -60,15 +67,21 @@ pub struct Args {
     /// Leave the six phases' answer as it is.
     #[arg(long)]
     no_polish: bool,
-    /// Descend: rank of attention matrices and projections, `full` or `auto`.
+    /// Descend: rank of attention matrices, `full` or `auto` [default: auto].
     #[arg(long, value_name = "R|full|auto", value_parser = values::rank)]
     rank: Option<Rank>,
+    /// Descend: rank of projections, `full` or `auto` [default: auto, that of attention matrices or full].
+    #[arg(long, value_name = "R|full|auto", value_parser = values::rank)]
+    value_rank: Option<Rank>,
     /// Descend: whether the layer has key biases and an output bias [default: auto].
     #[arg(long, value_enum)]
     biases: Option<Biases>,
     /// Descend: later tokens are hidden from earlier ones.
     #[arg(long)]
     causal: bool,
+    /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered.
+    #[arg(long)]
+    noise: bool,
     /// Descend: where the search is kept every minute and at Ctrl-C [default: OUTPUT.checkpoint].
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
@@ -83,8 +96,10 @@ pub struct Args {
 /// The learners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Method {
-    /// The six phases of Chen and Li, then a polish.
+    /// Descent, then the six phases if that did not recover a small layer.
     #[default]
+    Auto,
+    /// The six phases of Chen and Li, then a polish.
     Sculpt,
     /// Descent and variable projection from random starts: layers of real size, with biases and mask.
     Descend,
@@ -105,8 +120,8 @@ enum Biases {
 pub enum Plan {
     /// For the six phases.
     Sculpt(Box<SculptPlan>),
-    /// For descent.
-    Descend(Box<DescendPlan>),
+    /// For descent, and for the six phases should it fail.
+    Descend(Box<DescendPlan>, Option<Box<SculptPlan>>),
 }
 
 /// What has been checked, for the six phases.
@@ -139,31 +154,59 @@ impl Args {
         output::distinct(&[Some(&self.output), self.before_polish.as_deref(), self.checkpoint.as_deref(), session.json_file()])?;
         output::writable_layer(&self.output)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
-        match self.method {
-            Method::Sculpt => self.check_sculpt(examples).map(|plan| Plan::Sculpt(Box::new(plan))),
-            Method::Descend => self.check_descend(examples).map(|plan| Plan::Descend(Box::new(plan))),
+        let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
+        let kept = [("--checkpoint", self.checkpoint.is_some()), ("--resume", self.resume)];
+        let kept = kept.iter().find(|(_, given)| *given).map(|(flag, _)| *flag);
+        let refuse = |flag: &str, method: &str| {
+            Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))
+        };
+        match (self.method, of_sculpt, of_descent) {
+            (Method::Descend, Some(flag), _) => refuse(flag, "sculpt"),
+            (Method::Sculpt, _, Some(flag)) | (Method::Auto, Some(_), Some(flag)) => refuse(flag, "descend"),
+            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) if kept.is_some() => refuse(kept.unwrap_or_default(), "descend"),
+            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => Ok(Plan::Sculpt(Box::new(self.check_sculpt(examples)?))),
+            (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
+                Ok(Plan::Descend(Box::new(self.check_descend(examples)?), None))
+            }
+            (Method::Auto, None, None) => {
+                // The six phases want examples by the ten thousand.
+                let many = examples.len().is_some_and(|n| n >= FEW) && !matches!(self.heads, values::Heads::Range(..));
+                let again = if many { ExampleFile::open(&self.examples).and_then(|e| self.check_sculpt(e)).ok() } else { None };
+                Ok(Plan::Descend(Box::new(self.check_descend(examples)?), again.map(Box::new)))
+            }
         }
     }
 
-    fn check_sculpt(self, examples: ExampleFile) -> Result<SculptPlan> {
-        self.refuse(&[
-            ("--rank", self.rank.is_some()),
-            ("--biases", self.biases.is_some()),
-            ("--causal", self.causal),
-            ("--checkpoint", self.checkpoint.is_some()),
-            ("--resume", self.resume),
-        ])?;
-        let bar = Bar::hidden();
-        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
-        Ok(SculptPlan { examples, settings, output: self.output, before_polish: self.before_polish })
-    }
-
-    fn check_descend(self, examples: ExampleFile) -> Result<DescendPlan> {
-        self.refuse(&[
+    /// The first flag given that is for the six phases only.
+    fn flags_of_sculpt(&self) -> Option<&'static str> {
+        let flags = [
             ("--before-polish", self.before_polish.is_some()),
             ("--no-polish", self.no_polish),
             ("--linear-programs", self.linear_programs),
-        ])?;
+        ];
+        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    }
+
+    /// The first flag given that only descent knows.
+    fn flags_of_descent(&self) -> Option<&'static str> {
+        let flags = [
+            ("--heads FIRST..LAST", matches!(self.heads, values::Heads::Range(..))),
+            ("--rank", self.rank.is_some()),
+            ("--value-rank", self.value_rank.is_some()),
+            ("--biases", self.biases.is_some()),
+            ("--causal", self.causal),
+            ("--noise", self.noise),
+        ];
+        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    }
+
+    fn check_sculpt(&self, examples: ExampleFile) -> Result<SculptPlan> {
+        let bar = Bar::hidden();
+        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
+        Ok(SculptPlan { examples, settings, output: self.output.clone(), before_polish: self.before_polish.clone() })
+    }
+
+    fn check_descend(self, examples: ExampleFile) -> Result<DescendPlan> {
         let checkpoint = self.checkpoint.clone().unwrap_or_else(|| beside(&self.output));
         if self.resume != checkpoint.exists() {
             let (problem, remedy) = if self.resume {
@@ -177,6 +220,7 @@ impl Args {
         let wanted = Wanted {
             heads: self.heads.descend(),
             rank: self.rank.unwrap_or(Rank::Auto),
+            value_rank: self.value_rank.unwrap_or(Rank::Auto),
             biases: match self.biases.unwrap_or(Biases::Auto) {
                 Biases::Yes => Choice::Yes,
                 Biases::No => Choice::No,
@@ -191,23 +235,16 @@ impl Args {
             output: self.output,
             checkpoint,
             resume: self.resume,
+            noise: self.noise,
             most_examples: self.most_examples,
             held_out: self.held_out,
             delta: self.delta,
         })
     }
-
-    /// Refuses flags of the other method.
-    fn refuse(&self, flags: &[(&str, bool)]) -> Result<()> {
-        let other = if self.method == Method::Sculpt { "descend" } else { "sculpt" };
-        match flags.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => {
-                Err(Error::input(*flag, format!("belongs to --method {other}"), "leave it out, or choose that method"))
-            }
-            None => Ok(()),
-        }
-    }
 }
+
+/// Examples below which the six phases are not worth a try.
+const FEW: u64 = 10_000;
 
 /// The name of the checkpoint of a layer's file.
 fn beside(output: &Path) -> PathBuf {
@@ -219,17 +256,41 @@ fn beside(output: &Path) -> PathBuf {
 impl Plan {
     /// Learns.
     pub fn run(self, session: &Session) -> Result<Ending> {
+        interrupt::listen()?;
         match self {
-            Self::Sculpt(plan) => plan.run(session),
-            Self::Descend(plan) => plan.run(session),
+            Self::Sculpt(plan) => {
+                let (learned, seconds) = plan.learn(session)?;
+                plan.conclude(&learned, seconds, session)
+            }
+            Self::Descend(plan, None) => {
+                let finding = plan.learn(session)?;
+                plan.conclude(&finding, session)
+            }
+            Self::Descend(plan, Some(other)) => {
+                let mut finding = plan.learn(session)?;
+                if finding.recovered {
+                    return plan.conclude(&finding, session);
+                }
+                session.console.gap();
+                session.console.say(format!("descent: {}; now the six phases", finding.text));
+                plan.keep(&finding)?;
+                plan.forget()?;
+                let (learned, seconds) = other.learn(session)?;
+                let better = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
+                if learned.outcome == Outcome::Recovered || better.is_some_and(|stage| stage.nmse < finding.nmse) {
+                    other.conclude(&learned, seconds, session)
+                } else {
+                    finding.seconds += seconds;
+                    plan.conclude(&finding, session)
+                }
+            }
         }
     }
 }
 
 impl SculptPlan {
-    /// Learns.
-    pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
+    /// Learns; and the seconds that it took.
+    fn learn(&self, session: &Session) -> Result<(Learned, f64)> {
         let (console, shape, begun) = (&session.console, self.examples.shape(), Instant::now());
         console.say(format!(
             "{} examples, k = {}, d = {}, d_out = {}",
@@ -241,13 +302,16 @@ impl SculptPlan {
         self.read_through(session)?;
         console.gap();
         report::phase_header(console);
-        let learned = {
-            let bar = Bar::hidden();
-            let source = Watched::new(&self.examples, &bar).at_most(self.settings.most_examples);
-            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?
-        };
-        let seconds = begun.elapsed().as_secs_f64();
-        report::say_outcome(console, &learned, seconds);
+        let bar = Bar::hidden();
+        let source = Watched::new(&self.examples, &bar).at_most(self.settings.most_examples);
+        let learned = sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?;
+        Ok((learned, begun.elapsed().as_secs_f64()))
+    }
+
+    /// Tells and writes what was found.
+    fn conclude(&self, learned: &Learned, seconds: f64, session: &Session) -> Result<Ending> {
+        let (console, shape) = (&session.console, self.examples.shape());
+        report::say_outcome(console, learned, seconds);
         report::say_certificate(console, learned.certificate.as_ref());
 
         interrupt::check()?;
@@ -256,18 +320,19 @@ impl SculptPlan {
         let best = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
         console.gap();
         if let Some(stage) = best {
-            stage.layer.save(&self.output, &report::notes(&learned, stage, polished, seed))?;
+            stage.layer.save(&self.output, &report::notes(learned, stage, polished, seed))?;
             console.say(format!("wrote {}", self.output.display()));
         } else {
             console.say("no layer was found, none is written");
         }
         if let (Some(path), Some(stage)) = (&self.before_polish, &learned.before_polish) {
-            stage.layer.save(path, &report::notes(&learned, stage, false, seed))?;
+            stage.layer.save(path, &report::notes(learned, stage, false, seed))?;
             console.say(format!("wrote {} (before the polish)", path.display()));
         }
         session.publish(
             "learn",
             &LearnReport {
+                method: "sculpt",
                 seed,
                 settings: &self.settings,
                 shape,

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 /// A run of the learner, as it stands in the JSON.
 #[derive(Serialize)]
 pub struct LearnReport<'a> {
+    /// How it learned.
+    pub method: &'static str,
     /// Seed of the learner.
     pub seed: u64,
     /// Settings of the learner.

@@ -106,6 +106,8 @@ pub enum Heads {
     Given(usize),
     /// As many as it takes, and at most this many if that is said.
     Auto(Option<usize>),
+    /// All from the first to the second.
+    Range(usize, usize),
 }
 
 impl Heads {
@@ -114,6 +116,7 @@ impl Heads {
         match self {
             Self::Given(m) => sculpt::Heads::Given(m),
             Self::Auto(most) => sculpt::Heads::Auto { most: most.unwrap_or(4) },
+            Self::Range(_, last) => sculpt::Heads::Auto { most: last },
         }
     }
 
@@ -122,18 +125,23 @@ impl Heads {
         match self {
             Self::Given(m) => HeadCount::Given(m),
             Self::Auto(most) => HeadCount::Auto(most.unwrap_or(16)),
+            Self::Range(first, last) => HeadCount::Range(first, last),
         }
     }
 }
 
-/// `3`, `auto`, `auto:MOST`.
+/// `3`, `auto`, `auto:MOST`, `4..12`.
 pub fn heads(text: &str) -> Result<Heads, String> {
-    let number = |text: &str| text.parse().map_err(|_| "give a number of heads, auto or auto:MOST".to_owned());
+    let bad = || "give a number of heads, a range FIRST..LAST, auto or auto:MOST".to_owned();
+    let number = |text: &str| text.parse().map_err(|_| bad());
+    if let Some((first, last)) = text.split_once("..") {
+        return Ok(Heads::Range(number(first)?, number(last)?));
+    }
     match text.split_once(':') {
         None if text == "auto" => Ok(Heads::Auto(None)),
         None => number(text).map(Heads::Given),
         Some(("auto", most)) => Ok(Heads::Auto(Some(number(most)?))),
-        Some(_) => Err("give a number of heads, auto or auto:MOST".into()),
+        Some(_) => Err(bad()),
     }
 }
 
@@ -218,6 +226,7 @@ mod tests {
         );
         assert_eq!([rank("8"), rank("full"), rank("auto")], [Ok(Rank::Given(8)), Ok(Rank::Full), Ok(Rank::Auto)]);
         assert!(["", "-1", "low"].iter().all(|bad| rank(bad).is_err()));
-        assert!(["", "-1", "two", "auto:", "some:2"].iter().all(|bad| heads(bad).is_err()));
+        assert_eq!(heads("4..12"), Ok(Heads::Range(4, 12)));
+        assert!(["", "-1", "two", "auto:", "some:2", "..", "3..", "a..b"].iter().all(|bad| heads(bad).is_err()));
     }
 }

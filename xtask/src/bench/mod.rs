@@ -44,6 +44,8 @@ pub enum Bench {
     FeatureJob(features::JobArgs),
     /// Recovery of layers, family by family, side by side with Adam and least squares.
     Recover(recover::RecoverArgs),
+    /// Recovery of the layers of a real transformer.
+    Real(recover::RealArgs),
 }
 
 /// Runs it.
@@ -59,5 +61,6 @@ pub fn run(bench: &Bench) -> Result<(), String> {
         Bench::Features(args) => features::run(args),
         Bench::FeatureJob(args) => features::run_job(args),
         Bench::Recover(args) => recover::run(args),
+        Bench::Real(args) => recover::run_real(args),
     }
 }

@@ -106,12 +106,18 @@ fn one_token_too_few_examples_too_many_heads() {
     bench.good("generate -o few.npz --examples 100");
     bench.good("generate -o large.npz --examples 3000 --d 17");
     bench.refused("learn single.npz --heads 1 -o l.safetensors", &["k = 1", "at least 2 tokens"]);
-    bench.refused("learn few.npz --heads 1 -o l.safetensors", &["100", "at least"]);
-    bench.refused("learn good.npz --heads 1 --most-examples 100 -o l.safetensors", &["100", "at least"]);
-    bench.refused("learn good.npz --heads 65 -o l.safetensors", &["--heads", "65 heads", "at most"]);
+    bench.refused("learn few.npz --heads 1 --most-examples 9 -o l.safetensors", &["9", "at least 10"]);
     bench.refused("learn good.npz --heads 0 -o l.safetensors", &["--heads", "at least one"]);
     bench.refused("learn good.npz --held-out 0 -o l.safetensors", &["held out"]);
-    bench.refused("learn large.npz --heads 1 -o l.safetensors", &["d = 17"]);
+    // The six phases want more.
+    let sculpt = |line: &str, said: &[&str]| bench.refused(&format!("{line} --method sculpt -o l.safetensors"), said);
+    sculpt("learn single.npz --heads 1", &["k = 1", "at least 2 tokens"]);
+    sculpt("learn few.npz --heads 1", &["100", "at least"]);
+    sculpt("learn good.npz --heads 1 --most-examples 100", &["100", "at least"]);
+    sculpt("learn good.npz --heads 65", &["--heads", "65 heads", "at most"]);
+    sculpt("learn good.npz --heads 0", &["--heads", "at least one"]);
+    sculpt("learn good.npz --held-out 0", &["held out"]);
+    sculpt("learn large.npz --heads 1", &["d = 17"]);
 }
 
 // Numbers.

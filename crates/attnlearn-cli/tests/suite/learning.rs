@@ -1,6 +1,8 @@
 //! The learner, from outside: `learn` and `demo`.
 
 use crate::common::*;
+use attnlearn::data::ExampleFile;
+use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 
@@ -168,9 +170,11 @@ fn flags_of_the_other_method_are_refused() {
     let bench = Workbench::new();
     bench.good("generate -o e.npz --examples 3000 --d 4 --k 3 --heads 1");
     for (flags, said) in [
-        ("--rank 2", "--method descend"),
-        ("--causal", "--method descend"),
-        ("--resume", "--method descend"),
+        ("--method sculpt --rank 2", "--method descend"),
+        ("--method sculpt --causal", "--method descend"),
+        ("--no-polish --resume", "--method descend"),
+        ("--no-polish --heads 1..2", "--method descend"),
+        ("--heads 3..2", "the range is empty"),
         ("--method descend --no-polish", "--method sculpt"),
         ("--method descend --resume", "no search to continue"),
         ("--method descend --rank 5", "from 1 to d"),
@@ -187,4 +191,65 @@ fn flags_of_the_other_method_are_refused() {
     assert!(run.code == Some(2) && run.err.contains("a search was kept here"), "{run:?}");
     let run = bench.run("learn e.npz -o l.safetensors --method descend --resume");
     assert!(run.code == Some(2) && run.err.contains("no checkpoint of a search"), "{run:?}");
+}
+
+/// The error falls with every head until there are as many as the teacher has; there the curve ends.
+#[test]
+fn error_against_size_is_told() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 600 --d 5 --k 4 --heads 2 --norm 3 --seed 3");
+    let run = bench.good("learn e.npz --heads 1..3 --biases no -o l.safetensors --json r.json");
+    assert!(run.out.contains("Error against size") && run.out.contains("held-out NMSE"), "{}", run.out);
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    let tries = report["tries"].as_array().expect("an array");
+    let errors: Vec<f64> = tries.iter().map(|t| t["held_out_nmse"].as_f64().expect("a number")).collect();
+    assert!(errors.len() == 2 && errors[0] > 1e-4 && errors[1] < 1e-20, "{errors:?}");
+    assert_eq!(report["chosen"], 1);
+}
+
+/// Outputs with noise of a tenth of their size: with `--noise` that is found and is a success, without it is not.
+#[test]
+fn noise_is_measured_where_it_is_expected() {
+    let bench = Workbench::new();
+    bench.good("generate -o plain.npz --examples 2000 --d 4 --k 3 --heads 1 --norm 3 --layer-out t.safetensors --seed 5");
+    let file = ExampleFile::open(&bench.path("plain.npz")).expect("examples");
+    let mut batch = Batch::<f64>::read(&file, 0..8, 2000).expect("examples");
+    let size = (batch.variance().expect("not constant") / batch.y.len() as f64).sqrt();
+    // Uniform between −√3 and √3: variance 1.
+    batch.y.iter_mut().enumerate().for_each(|(i, y)| *y += 0.1 * size * 3.0_f64.sqrt() * noise(i + 9));
+    let (x, y) = (batch.x, batch.y);
+    bench.write("e.safetensors", &examples(2000, 3, 4, 4, |i| x[i], |i| y[i]));
+    let run = bench.good("learn e.safetensors --heads 1 --noise -o l.safetensors --json r.json");
+    assert!(run.out.contains("recovered up to noise"), "{}", run.out);
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    let relative = report["noise"]["relative"].as_f64().expect("a number");
+    assert!((relative / 0.1 - 1.0).abs() < 0.1, "{relative}");
+    let compared = bench.good("compare t.safetensors l.safetensors --k 3 --quiet --json -").json();
+    assert!(compared["worst_theta"].as_f64().expect("every head is there") < 0.1, "{compared}");
+    let run = bench.run("learn e.safetensors --heads 1 --method descend -o other.safetensors");
+    assert!(run.code == Some(1) && run.out.contains("several starts end at NMSE"), "{run:?}");
+}
+
+/// A search that is interrupted leaves its checkpoint and a layer; continued, it ends with the bits of one that ran through.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_search_is_continued() {
+    let bench = Workbench::new();
+    bench.write("e.safetensors", &examples(300, 3, 6, 6, |i| noise(i).signum(), |i| noise(i + 77)));
+    let learn = |output: &str| format!("learn e.safetensors --heads 4 --biases no --method descend -o {output} --quiet");
+    assert_eq!(bench.run(&learn("whole.safetensors")).code, Some(1));
+    let child = bench.command(&learn("parts.safetensors")).stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let run: Run = child.wait_with_output().expect("ends").into();
+    assert_eq!((run.code, run.err.as_str()), (Some(130), "attnlearn: interrupted\n"), "{run:?}");
+    assert!(bench.files().contains(&"parts.safetensors.checkpoint".into()), "{:?}", bench.files());
+    bench.good("inspect parts.safetensors");
+    // Not by accident from the beginning.
+    let run = bench.run(&learn("parts.safetensors"));
+    assert!(run.code == Some(2) && run.err.contains("continue it with --resume"), "{run:?}");
+    assert_eq!(bench.run(&format!("{} --resume", learn("parts.safetensors"))).code, Some(1));
+    assert!(bench.read("whole.safetensors") == bench.read("parts.safetensors"));
+    assert!(!bench.files().iter().any(|file| file.contains("checkpoint")), "{:?}", bench.files());
 }

@@ -105,6 +105,7 @@ impl<T: Field> Adam<T> {
             && (self.factors.is_empty() || whole)
             && (self.order.is_empty() || order)
             && self.next <= self.order.len()
+            && self.step < 1 << 32
     }
 
     /// `η_t`: a hundredth of the steps to warm up, then half a cosine down to nothing.

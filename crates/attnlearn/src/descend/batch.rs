@@ -92,7 +92,7 @@ impl<T: Field> Batch<T> {
         let variance: f64 = self.y.chunks_exact(d_out).map(square).sum();
         // Rounding of the mean is not variance.
         if variance <= 1e-24 * rows * mean.iter().map(|m| m * m).sum::<f64>() {
-            return Err(Error::input("examples", "their outputs are all the same", "there is nothing to learn"));
+            return Err(Error::input("examples", "their outputs are all the same, zero variance", "there is nothing to learn"));
         }
         Ok(variance)
     }
@@ -121,6 +121,11 @@ impl<T: Field> Batch<T> {
             (start..end).step_by(chunk).map(|first| first..(first + chunk).min(end)).collect()
         };
         (0..n).step_by(per).map(run).collect()
+    }
+
+    /// Tokens of some sequences.
+    pub(super) fn inputs(&self, range: &Range<usize>) -> &[T] {
+        self.sequences(range).0
     }
 
     fn sequences(&self, range: &Range<usize>) -> (&[T], &[T]) {
@@ -286,6 +291,11 @@ impl<'a, T: Field> Linear<'a, T> {
         let (passes, sums): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
         let (error, gradient) = add(sums, form.len());
         Self { batch, form, values: values.to_vec(), passes, error, gradient }
+    }
+
+    /// Every chunk's sequences, pass and the point, in order.
+    pub(super) fn passes(&self) -> impl Iterator<Item = (&Range<usize>, &Pass<T>, &[T])> {
+        self.passes.iter().flatten().map(|chunk| (&chunk.range, &chunk.pass, self.values.as_slice()))
     }
 
     /// `JᵀJ v`.

@@ -8,7 +8,7 @@
 //! examples or settings, is refused.
 
 use super::learner::{Learner, Prepared, Try, Wanted};
-use super::strategy::{Run, State};
+use super::strategy::{Run, State, StrategySettings};
 use super::student::Form;
 use crate::data::write_atomically;
 use crate::hash::Hash;
@@ -23,6 +23,7 @@ struct Saving<'a> {
     wanted: &'a Wanted,
     tries: &'a [Try],
     form: Form,
+    effort: f64,
     state: &'a State,
 }
 
@@ -31,6 +32,7 @@ struct Saved {
     wanted: Wanted,
     tries: Vec<Try>,
     form: Form,
+    effort: f64,
     state: State,
 }
 
@@ -43,7 +45,8 @@ fn checksum(bytes: &[u8]) -> u64 {
 impl<'a> Learner<'a> {
     /// Keeps the search in a file, which is replaced whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let saving = Saving { wanted: &self.wanted, tries: &self.tries, form: self.form, state: &self.run.state };
+        let saving =
+            Saving { wanted: &self.wanted, tries: &self.tries, form: self.form, effort: self.effort, state: &self.run.state };
         let state = postcard::to_allocvec(&saving)
             .map_err(|e| Error::input(path.display().to_string(), format!("the search cannot be kept ({e})"), "leave it out"))?;
         let mut bytes = MAGIC.to_vec();
@@ -58,10 +61,6 @@ impl<'a> Learner<'a> {
     /// Continues a search from the contents of a file; errors will call it `place`.
     pub fn resume(examples: &'a Prepared, wanted: Wanted, bytes: &[u8], place: &str) -> Result<Self> {
         let damaged = || Error::input(place, "this checkpoint is damaged", "begin again without it");
-        let other = |what: &str| {
-            let problem = format!("this checkpoint belongs to {what}");
-            Error::input(place, problem, "run the command that it is of, or begin again without it")
-        };
         let Some((magic, rest)) = bytes.split_first_chunk::<8>() else { return Err(damaged()) };
         if magic != MAGIC {
             return Err(Error::input(place, "it is no checkpoint of a search", "give another file"));
@@ -79,19 +78,34 @@ impl<'a> Learner<'a> {
             return Err(damaged());
         }
         if u64::from_le_bytes(*fingerprint) != examples.fingerprint() {
-            return Err(other("other examples"));
+            return Err(other(place, "other examples"));
         }
+        Self::from_state(examples, wanted, state, place)
+    }
+
+    /// The same from what stands between the header and the checksum.
+    pub fn from_state(examples: &'a Prepared, wanted: Wanted, state: &[u8], place: &str) -> Result<Self> {
+        let damaged = || Error::input(place, "this checkpoint is damaged", "begin again without it");
         let saved: Saved = postcard::from_bytes(state).map_err(|_| damaged())?;
         if saved.wanted != wanted {
-            return Err(other("other settings"));
+            return Err(other(place, "other settings"));
         }
-        let sound = |form: &Form, len: usize| form.d == saved.form.d && form.d_out == saved.form.d_out && form.len() == len;
-        if !saved.tries.iter().all(|t| t.form == t.student.form && sound(&t.form, t.student.values.len())) {
+        let shape = examples.train.shape;
+        let fits = |form: &Form| form.check().is_ok() && (form.d, form.d_out) == (shape.d, shape.d_out);
+        let whole = |t: &Try| fits(&t.form) && t.form == t.student.form && t.form.len() == t.student.values.len();
+        let effort = saved.effort > 0.0 && saved.effort <= wanted.strategy.effort;
+        if !(fits(&saved.form) && saved.tries.iter().all(whole) && effort) {
             return Err(damaged());
         }
-        let run = Run::resume(&examples.train, saved.form, wanted.strategy.clone(), saved.state)?.ok_or_else(damaged)?;
-        Ok(Self { examples, wanted, tries: saved.tries, run, form: saved.form })
+        let strategy = StrategySettings { effort: saved.effort, ..wanted.strategy.clone() };
+        let run = Run::resume(&examples.train, saved.form, strategy, saved.state)?.ok_or_else(damaged)?;
+        Ok(Self { examples, wanted, tries: saved.tries, run, form: saved.form, effort: saved.effort })
     }
+}
+
+fn other(place: &str, what: &str) -> Error {
+    let problem = format!("this checkpoint belongs to {what}");
+    Error::input(place, problem, "run the command that it is of, or begin again without it")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In these units random heads of one norm are a good start for any inputs, and no direction of the tokens is learned a thousand times more slowly than
-//! another. Directions in which tokens never vary are left out: nothing can be said about them, and `T` is 0 there.
+//! another. Directions in which tokens are always 0 are left out: nothing can be said about them, and `T` is 0 there.
 
 use super::batch::Batch;
 use super::student::{Part, Student};
@@ -23,7 +23,7 @@ const NOTHING: f64 = 1e-13;
 pub struct Frame {
     t: Mat<f64>,
     scale: f64,
-    /// Directions in which tokens vary.
+    /// Directions in which tokens are not always 0.
     pub directions: usize,
 }
 
@@ -46,6 +46,11 @@ impl Frame {
         let scale = (batch.variance()? / (rows * batch.shape.d_out) as f64).sqrt();
         let directions = values.iter().filter(|v| root(**v) > 0.0).count();
         Ok(Self { t: scaled * u.transpose(), scale, directions })
+    }
+
+    /// Variance of the outputs, per number.
+    pub fn variance(&self) -> f64 {
+        self.scale * self.scale
     }
 
     /// The examples in these units.

@@ -1,11 +1,14 @@
 //! A layer from examples: which students to try, and which of them to report.
 //!
-//! - **Heads**: as many as were asked for; or ever more, until the error on held-out examples stops falling.
-//! - **Rank**: as asked for; or full where tokens are small, else `d/m`, what common implementations have, then twice that and so on.
+//! - **Heads**: as many as were asked for; or ever more, until the error on held-out examples stops falling, and then fewer again as long as it does
+//!   not rise.
+//! - **Rank** of attention matrices: as asked for; or full where tokens are small, else `d/m`, what common implementations have, then twice that
+//!   and so on. Projections have the same rank, or if that does not suffice are full.
 //! - **Biases**: as asked for; or with them where examples abound, else without, and with them only if that leaves something unexplained.
 //!
-//! Of all that were tried the one with the least held-out error is reported, in canonical form: heads that attend alike are merged, heads without
-//! effect dropped. Held-out examples choose among a handful of forms and are seen by nothing else; a certificate needs fresh ones.
+//! Where there is a choice every form gets little effort at first, and the best of them all of it in the end. Of all that were tried the one with the
+//! least held-out error is reported, or the smallest of those that are hardly worse, in canonical form: heads that attend alike are merged, heads
+//! without effect dropped. Held-out examples choose among a handful of forms and are seen by nothing else; a certificate needs fresh ones.
 
 use super::batch::Batch;
 use super::frame::Frame;
@@ -24,6 +27,8 @@ pub enum HeadCount {
     Given(usize),
     /// As many as held-out examples ask for, at most this many.
     Auto(usize),
+    /// All from the first number to the second, until nothing is left unexplained: error against size.
+    Range(usize, usize),
 }
 
 /// Rank of attention matrices and projections.
@@ -55,8 +60,10 @@ pub enum Choice {
 pub struct Wanted {
     /// Heads (default: automatic, at most 16).
     pub heads: HeadCount,
-    /// Rank (default: automatic).
+    /// Rank of attention matrices (default: automatic).
     pub rank: Rank,
+    /// Rank of projections (default: automatic).
+    pub value_rank: Rank,
     /// Key biases and output bias (default: automatic).
     pub biases: Choice,
     /// Which keys a query may attend to (default: all).
@@ -70,6 +77,7 @@ impl Default for Wanted {
         Self {
             heads: HeadCount::Auto(16),
             rank: Rank::Auto,
+            value_rank: Rank::Auto,
             biases: Choice::Auto,
             mask: Mask::None,
             strategy: StrategySettings::default(),
@@ -81,6 +89,10 @@ impl Default for Wanted {
 const SMALL_TOKENS: usize = 32;
 /// Numbers for every unknown above which biases cost nothing.
 const ABUNDANT: usize = 3;
+/// A held-out error that is worse by at most this share is as good.
+const AS_GOOD: f64 = 0.02;
+/// A held-out error below this is rounding.
+const EXACT: f64 = 1e-18;
 /// Heads attend alike, or have no effect, up to this relative difference.
 const ALIKE: f64 = 1e-6;
 
@@ -116,6 +128,13 @@ impl Prepared {
         hash.value()
     }
 
+    /// Share of the variance that a student, in the examples' own units, leaves unexplained on held-out examples, if there are any. The variance is
+    /// that of the examples it was learned from: a few held-out ones may have none.
+    fn held_out_nmse(&self, student: &Student<f64>) -> Option<f64> {
+        let variance = self.frame.variance() * self.test.y.len() as f64;
+        (!self.test.is_empty()).then(|| self.test.error(&student.form, &student.values) / variance)
+    }
+
     /// Examples that serve to learn.
     pub fn examples(&self) -> usize {
         self.train.len()
@@ -127,6 +146,8 @@ impl Prepared {
 pub struct Try {
     /// Its shape.
     pub form: Form,
+    /// Share of the effort that was allowed: see [`StrategySettings::effort`].
+    pub effort: f64,
     /// How it ended.
     pub end: End,
     /// Share of unexplained variance on the examples it was learned from.
@@ -157,60 +178,101 @@ pub struct Learner<'a> {
     /// What goes on.
     pub run: Run<'a>,
     pub(super) form: Form,
+    pub(super) effort: f64,
 }
 
 impl<'a> Learner<'a> {
     /// At the beginning.
     pub fn new(examples: &'a Prepared, wanted: Wanted) -> Result<Self> {
         let bad = |place: &str, problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
-        if matches!(wanted.heads, HeadCount::Given(0) | HeadCount::Auto(0)) {
+        if matches!(wanted.heads, HeadCount::Given(0) | HeadCount::Auto(0) | HeadCount::Range(0, _)) {
             return bad("--heads", "0 heads", "ask for at least one");
         }
-        if matches!(wanted.rank, Rank::Given(r) if r == 0 || r > examples.train.shape.d) {
-            return bad("--rank", "the rank is 0 or above d", "ask for a rank from 1 to d");
+        if matches!(wanted.heads, HeadCount::Range(first, last) if first > last) {
+            return bad("--heads", "the range is empty", "give the smaller number first");
+        }
+        for (flag, rank) in [("--rank", wanted.rank), ("--value-rank", wanted.value_rank)] {
+            if matches!(rank, Rank::Given(r) if r == 0 || r > examples.train.shape.d) {
+                return bad(flag, "the rank is 0 or above d", "ask for a rank from 1 to d");
+            }
+        }
+        if !(wanted.strategy.effort > 0.0 && wanted.strategy.effort <= 1e6) {
+            return bad("effort", "it is not a number from 0 to 10⁶", "give one");
         }
         if examples.train.shape.k < 2 {
             let remedy = "attention over one token is no choice at all: give sequences of at least 2 tokens";
-            return bad("examples", "sequences of one token", remedy);
+            return bad("examples", "sequences of one token, k = 1", remedy);
         }
-        let Some(form) = next_form(&wanted, &examples.train, &[]) else {
+        let Some((form, effort)) = next_form(&wanted, &examples.train, &[]) else {
             return bad("--heads", "nothing to try", "ask for at least one head");
         };
-        let run = Run::new(&examples.train, form, wanted.strategy.clone())?;
-        Ok(Self { examples, wanted, tries: Vec::new(), run, form })
+        let run = Run::new(&examples.train, form, StrategySettings { effort, ..wanted.strategy.clone() })?;
+        Ok(Self { examples, wanted, tries: Vec::new(), run, form, effort })
     }
 
     /// Goes on for a while; whether all is over.
-    pub fn advance(&mut self, stop: &dyn Fn() -> bool) -> Result<bool> {
+    pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
         let Some(found) = self.run.best() else { return Ok(true) };
         let nmse = self.run.nmse_of(&found.student)?;
         let student = self.examples.frame.leave(&found.student);
-        let test = &self.examples.test;
-        let held_out = if test.is_empty() { nmse } else { test.error(&self.form, &student.values) / test.variance()? };
-        self.tries.push(Try { form: self.form, end, nmse, held_out, student });
-        let Some(form) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };
-        self.form = form;
-        self.run = Run::new(&self.examples.train, form, self.wanted.strategy.clone())?;
+        let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
+        self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
+        let Some((form, effort)) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };
+        (self.form, self.effort) = (form, effort);
+        self.run = Run::new(&self.examples.train, form, StrategySettings { effort, ..self.wanted.strategy.clone() })?;
         Ok(false)
     }
 
     /// Goes on to the end.
-    pub fn finish(mut self, stop: &dyn Fn() -> bool) -> Result<Outcome> {
+    pub fn finish(mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Outcome> {
         while !self.advance(stop)? {}
         self.outcome()
     }
 
-    /// The best so far.
+    /// The best of what is over.
     pub fn outcome(self) -> Result<Outcome> {
         let best = best(&self.tries).ok_or_else(|| Error::input("descent", "nothing was found", "let it run longer"))?;
         let layer = self.tries[best].student.layer()?.canonical(ALIKE).layer;
         Ok(Outcome { layer, chosen: best, tries: self.tries })
     }
+
+    /// The best layer there is, in the middle of the search too, and its share of unexplained variance on held-out examples.
+    pub fn best_so_far(&self) -> Result<(AttentionLayer, f64)> {
+        let current = self.examples.frame.leave(&self.run.student()?);
+        let nmse = match self.examples.held_out_nmse(&current) {
+            Some(nmse) => nmse,
+            None => self.run.nmse_of(&self.run.student()?)?,
+        };
+        match best(&self.tries).map(|i| &self.tries[i]).filter(|best| best.held_out < nmse) {
+            Some(best) => Ok((best.student.layer()?, best.held_out)),
+            None => Ok((current.layer()?, nmse)),
+        }
+    }
+
+    /// What is being tried.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Numbers that the layer of a form is determined by.
+    pub fn unknowns(form: &Form) -> usize {
+        unknowns(form)
+    }
 }
 
+/// The smallest of those that are hardly worse than the best.
 fn best(tries: &[Try]) -> Option<usize> {
-    (0..tries.len()).min_by(|a, b| tries[*a].held_out.total_cmp(&tries[*b].held_out))
+    let least = tries.iter().map(|t| t.held_out).fold(f64::INFINITY, f64::min);
+    // Among those that explain everything, rounding decides nothing.
+    let as_good = |t: &Try| t.held_out <= least * (1.0 + AS_GOOD) || (t.end == End::Exact && t.held_out < EXACT);
+    let good = (0..tries.len()).filter(|i| as_good(&tries[*i]));
+    good.min_by(|a, b| {
+        (unknowns(&tries[*a].form), tries[*a].held_out)
+            .partial_cmp(&(unknowns(&tries[*b].form), tries[*b].held_out))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    })
+    .or_else(|| (0..tries.len()).next())
 }
 
 /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
@@ -221,37 +283,72 @@ fn unknowns(form: &Form) -> usize {
     form.heads * (theta + w + if form.key_bias { d } else { 0 }) + if form.bias { form.d_out } else { 0 }
 }
 
-/// What to try after what has been tried.
-fn next_form(wanted: &Wanted, train: &Batch<f64>, tries: &[Try]) -> Option<Form> {
-    if tries.last().is_some_and(|last| last.end == End::Exact) {
+/// What to try after what has been tried, and with how much effort.
+fn next_form(wanted: &Wanted, train: &Batch<f64>, tries: &[Try]) -> Option<(Form, f64)> {
+    // What is exact on held-out examples too is no accident; what is so on its own examples only has too many unknowns for them.
+    if tries.last().is_some_and(|last| last.end == End::Exact && last.held_out < EXACT) && !may_be_fewer(wanted, tries) {
         return None;
     }
-    let tried = |form: &Form| tries.iter().any(|other| other.form == *form);
+    let all = wanted.strategy.effort;
+    let quick = all.min(QUICK);
+    let untried = |m: usize| forms(wanted, train, m).into_iter().find(|form| !tries.iter().any(|other| other.form == *form));
+    let least = |m: usize| {
+        let of = tries.iter().filter(|other| other.form.heads == m).map(|other| other.held_out);
+        of.fold(f64::INFINITY, f64::min)
+    };
     match wanted.heads {
-        HeadCount::Given(m) => forms(wanted, train, m).into_iter().find(|form| !tried(form)),
+        HeadCount::Given(m) => {
+            let only = forms(wanted, train, m).len() == 1;
+            if let Some(form) = untried(m) {
+                return Some((form, if only { all } else { quick }));
+            }
+        }
+        HeadCount::Range(first, last) => return (first..=last).find_map(untried).map(|form| (form, all)),
         HeadCount::Auto(most) => {
             let mut before = f64::INFINITY;
-            for m in head_counts(most) {
-                let all = forms(wanted, train, m);
-                if let Some(form) = all.iter().find(|form| !tried(form)) {
-                    return Some(*form);
+            let exact = tries.iter().any(|other| other.end == End::Exact);
+            for m in head_counts(most).take_while(|_| !exact) {
+                if let Some(form) = untried(m) {
+                    return Some((form, quick));
                 }
-                let of = tries.iter().filter(|other| other.form.heads == m).map(|other| other.held_out);
-                let least = of.fold(f64::INFINITY, f64::min);
-                if least > 0.9 * before {
-                    return None;
+                if least(m) > 0.9 * before {
+                    break;
                 }
-                before = least;
+                before = least(m);
             }
-            None
+            // Fewer again.
+            let mut m = tries[best(tries)?].form.heads;
+            while m > 1 {
+                if let Some(form) = untried(m - 1) {
+                    return Some((form, quick));
+                }
+                if least(m - 1) > least(m) * (1.0 + AS_GOOD) {
+                    break;
+                }
+                m -= 1;
+            }
         }
     }
+    // The best with all effort, unless it is at its floor or has had it.
+    let chosen = &tries[best(tries)?];
+    let again = chosen.end == End::Tried && !tries.iter().any(|other| other.form == chosen.form && other.effort >= all);
+    again.then_some((chosen.form, all))
 }
 
-/// 1, 2, 3, 4, 6, 8, 12, 16, … up to `most`.
+/// Whether the exact one just found was come to by a jump, so that fewer heads might do.
+fn may_be_fewer(wanted: &Wanted, tries: &[Try]) -> bool {
+    let (HeadCount::Auto(_), Some(last)) = (wanted.heads, tries.last()) else { return false };
+    let m = last.form.heads;
+    m > 1 && !tries.iter().any(|other| other.form.heads == m - 1)
+}
+
+/// The effort for each of several forms.
+const QUICK: f64 = 1.0;
+
+/// 1, 2, 3, 4, 6, 8, 12, 16, …, and `most`.
 fn head_counts(most: usize) -> impl Iterator<Item = usize> {
     let powers = (1..32).flat_map(|i| [2_usize << i >> 1, 3 << i >> 1]);
-    std::iter::once(1).chain(powers).take_while(move |m| *m <= most)
+    std::iter::once(1).chain(powers).take_while(move |m| *m < most).chain([most])
 }
 
 /// The forms of `m` heads, likely ones first.
@@ -268,18 +365,18 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
             ranks
         }
     };
-    let mut all = Vec::new();
-    for rank in ranks {
-        let plain = Form {
-            d,
-            d_out,
-            heads: m,
-            rank,
-            value_rank: rank.map(|r| r.min(d_out)),
-            key_bias: false,
-            bias: false,
-            mask: wanted.mask,
+    let full = |r: usize| r >= d.min(d_out);
+    let pairs = ranks.into_iter().flat_map(|rank| {
+        let values = match (wanted.value_rank, rank) {
+            (Rank::Given(r), _) if !full(r) => vec![Some(r)],
+            (Rank::Auto, Some(r)) if !full(r) => vec![Some(r), None],
+            _ => vec![None],
         };
+        values.into_iter().map(move |value_rank| (rank, value_rank))
+    });
+    let mut all = Vec::new();
+    for (rank, value_rank) in pairs {
+        let plain = Form { d, d_out, heads: m, rank, value_rank, key_bias: false, bias: false, mask: wanted.mask };
         let biased = Form { key_bias: true, bias: true, ..plain };
         let abundant = train.y.len() >= ABUNDANT * unknowns(&biased);
         all.extend(match wanted.biases {
@@ -307,7 +404,8 @@ mod tests {
 
     #[test]
     fn counts_of_heads_grow() {
-        assert_eq!(head_counts(20).collect::<Vec<_>>(), [1, 2, 3, 4, 6, 8, 12, 16]);
+        assert_eq!(head_counts(20).collect::<Vec<_>>(), [1, 2, 3, 4, 6, 8, 12, 16, 20]);
+        assert_eq!(head_counts(4).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(head_counts(1).collect::<Vec<_>>(), [1]);
     }
 

@@ -1,18 +1,21 @@
-//! Gauss–Newton by variable projection, matrix-free: `O` and the bias are the best for the rest at every step, and no matrix of the size of the
-//! rest is formed.
+//! Gauss–Newton by variable projection: `O` and the bias are the best for the rest at every step.
 //!
 //! ```text
-//! (JᵀP⊥J + λD) δ = −Jᵀ(F(X) − Y),     D = the mean of the diagonal of JᵀP⊥J in every block, from a random sign vector
+//! (JᵀP⊥J + λD) δ = −Jᵀ(F(X) − Y),     D = the mean of the diagonal of JᵀP⊥J in every block
 //! ```
 //!
-//! by conjugate gradients, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is about squared by every step.
+//! For small students the matrix is written out (`normal`). For others it is never formed: `D` comes from a random sign vector and `δ` from conjugate
+//! gradients, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is about squared by every step.
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients stay in its range.
 
 use super::batch::{Batch, Linear};
 use super::eliminate::Elimination;
-use super::student::{Form, PARTS, Student};
+use super::normal::{is_small, normal_matrix};
+use super::student::{Form, PARTS, Part, Student};
 use super::varpro::Stop;
+use crate::linalg::Mat;
+use crate::linalg::cholesky::{small_cholesky, solve as solve_factored};
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -102,15 +105,33 @@ impl Newton {
         if self.history.len() > settings.steps {
             return Ok(Some(Stop::Limit));
         }
-        let diagonal = diagonal(&mut linear, &elimination, form);
-        self.products += 1;
+        let matrix =
+            if is_small(&form) { Some(normal_matrix(examples, &form, &linear, &elimination, &|| stop(nmse))?) } else { None };
+        let diagonal = match &matrix {
+            Some(matrix) => block_means(form, |i| matrix[(i, i)]),
+            None => {
+                self.products += 1;
+                estimated_diagonal(&mut linear, &elimination, form)
+            }
+        };
         let accuracy = nmse.sqrt().clamp(1e-9, 0.1);
         loop {
+            if stop(nmse) {
+                return Err(Error::Interrupted);
+            }
             let damping: Vec<f64> = diagonal.iter().map(|d| self.lambda * d).collect();
-            let products = (accuracy, settings.products);
-            let step = solve(&mut linear, &elimination, (form, &damping), products, &mut self.products, &|| stop(nmse))?;
-            let mut moved: Vec<f64> = student.values.iter().zip(&step).map(|(v, s)| v + s).collect();
-            let error = examples.refit(&form, &mut moved).map_or(f64::INFINITY, |_| examples.error(&form, &moved));
+            let step = match &matrix {
+                Some(matrix) => solve_dense(matrix, &linear.gradient, &damping),
+                None => {
+                    let products = (accuracy, settings.products);
+                    Some(solve(&mut linear, &elimination, (form, &damping), products, &mut self.products, &|| stop(nmse))?)
+                }
+            };
+            let mut moved = student.values.clone();
+            let error = step.map_or(f64::INFINITY, |step| {
+                moved.iter_mut().zip(&step).for_each(|(v, s)| *v += s);
+                examples.refit(&form, &mut moved).map_or(f64::INFINITY, |_| examples.error(&form, &moved))
+            });
             if error < linear.error {
                 self.slow = if 1.0 - error / linear.error < settings.progress { self.slow + 1 } else { 0 };
                 student.values = moved;
@@ -126,22 +147,39 @@ impl Newton {
     }
 }
 
-/// Mean of the diagonal of `JᵀP⊥J` in every block, for every parameter; 1 where there is nothing.
-fn diagonal(linear: &mut Linear<'_, f64>, elimination: &Elimination, form: Form) -> Vec<f64> {
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let start = form.range(super::student::Part::O).start;
-    let mut signs: Vec<f64> = (0..form.len()).map(|_| if rng.random::<bool>() { 1.0 } else { -1.0 }).collect();
-    signs[start..].fill(0.0);
-    let product = linear.projected_product(elimination, &signs);
+/// The mean of a diagonal in every block, for every parameter; 1 where there is nothing.
+fn block_means(form: Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut means = vec![1.0; form.len()];
-    for part in PARTS {
+    for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias)) {
         let range = form.range(part);
-        let mean = range.clone().map(|i| signs[i] * product[i]).sum::<f64>() / range.len().max(1) as f64;
+        let mean = range.clone().map(&diagonal).sum::<f64>() / range.len().max(1) as f64;
         if mean > 0.0 {
             means[range].fill(mean);
         }
     }
     means
+}
+
+/// The same for `JᵀP⊥J`, whose diagonal is estimated by `ω∘(JᵀP⊥J ω)` with random signs `ω`.
+fn estimated_diagonal(linear: &mut Linear<'_, f64>, elimination: &Elimination, form: Form) -> Vec<f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut signs: Vec<f64> = (0..form.len()).map(|_| if rng.random::<bool>() { 1.0 } else { -1.0 }).collect();
+    signs[form.range(Part::O).start..].fill(0.0);
+    let product = linear.projected_product(elimination, &signs);
+    block_means(form, |i| signs[i] * product[i])
+}
+
+/// `(JᵀP⊥J + diag μ) δ = −Jᵀr` from the lower triangle of the matrix; nothing if rounding has made it indefinite.
+fn solve_dense(matrix: &Mat<f64>, gradient: &[f64], mu: &[f64]) -> Option<Vec<f64>> {
+    let p = matrix.nrows();
+    let mut l = matrix.clone();
+    (0..p).for_each(|i| l[(i, i)] += mu[i]);
+    small_cholesky(l.as_mut()).ok()?;
+    let mut step = Mat::from_fn(p, 1, |i, _| -gradient[i]);
+    solve_factored(l.as_ref(), step.as_mut());
+    let mut all = vec![0.0; gradient.len()];
+    all[..p].copy_from_slice(step.col_as_slice(0));
+    Some(all)
 }
 
 /// `(JᵀP⊥J + diag μ) δ = −Jᵀr` to a relative residual, or as near as so many products come.
@@ -156,7 +194,7 @@ fn solve(
     let mut x = vec![0.0; linear.gradient.len()];
     let mut r: Vec<f64> = linear.gradient.iter().map(|g| -g).collect();
     // `O` is where it is best: what its gradient still says is rounding.
-    r[form.range(super::student::Part::O).start..].fill(0.0);
+    r[form.range(Part::O).start..].fill(0.0);
     // In units of the damping: blocks of different sizes weigh alike.
     let precondition = |r: &[f64]| r.iter().zip(mu).map(|(r, mu)| r / mu.max(f64::MIN_POSITIVE)).collect::<Vec<f64>>();
     let mut z = precondition(&r);

@@ -116,6 +116,33 @@ impl<T: Field> Pass<T> {
         rows_of(&self.h, self.rows, form.heads * form.s())
     }
 
+    /// Attention of one row by one head, over the keys that it sees.
+    pub(super) fn attention(&self, form: &Form, row: usize, h: usize) -> &[T] {
+        let (k, a) = (self.k, row % self.k);
+        let start = ((row - a) * form.heads + h * k + a) * k;
+        &self.p[start..start + if form.mask == Mask::Causal { a + 1 } else { k }]
+    }
+
+    /// `x_a A` of one head.
+    pub(super) fn query(&self, form: &Form, row: usize, h: usize) -> &[T] {
+        let start = (row * form.heads + h) * form.r();
+        &self.q[start..start + form.r()]
+    }
+
+    /// `x_b B` of one head; only for factors.
+    pub(super) fn key(&self, form: &Form, row: usize, h: usize) -> &[T] {
+        let start = (row * form.heads + h) * form.r();
+        &self.key[start..start + form.r()]
+    }
+
+    /// `XV` of one head, or `X`.
+    pub(super) fn head_values<'a>(&'a self, form: &Form, x: &'a [T], h: usize) -> MatRef<'a, T> {
+        match form.value_rank {
+            Some(s) => rows_of(&self.u, self.rows, form.heads * s).subcols(h * s, s),
+            None => rows_of(x, self.rows, form.d),
+        }
+    }
+
     /// Adds the adjoint of `g`, `[rows][d_out]`, to `gradient`; after [`Self::forward`] at the same `x`.
     pub fn adjoint(&mut self, form: &Form, values: &[T], x: &[T], g: &[T], gradient: &mut [T]) {
         let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());

@@ -4,12 +4,16 @@
 //! start:    random heads
 //! descend:  large students only: Adam in single precision on small batches
 //! refine:   Gauss–Newton in double precision
-//! judge:    exact: done.  Stalled: the head whose removal costs least is drawn anew, and on; then another start; then the best so far.
+//! judge:    exact: done.  Stalled: the head whose removal costs least is drawn anew, and on; then another start.
+//! end:      what is left unexplained is refined on all examples
 //! ```
 //!
 //! What goes wrong is nearly always the same: two heads of the student share one of the teacher, and another of the teacher's has none. The refit of
-//! the outputs shows which head is in the way without trying. Ends of different starts at one and the same error are taken for its floor: noise, or a
-//! student that is too small.
+//! the outputs shows which head is in the way without trying. Independent starts that end at one and the same error are taken for its floor: noise, or a
+//! student that is too small. (Of a large student there is one start: heads drawn anew that lead back to the same error are taken for it.)
+//!
+//! Small students are searched by a crowd of [`Chain`]s, one at first and twice as many after every round in which none succeeded: threads share
+//! them. Large students have one chain, whose every product is shared instead.
 //!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
@@ -21,6 +25,7 @@ use super::varpro::Stop;
 use crate::{Error, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// How much to try.
@@ -28,25 +33,38 @@ use serde::{Deserialize, Serialize};
 pub struct StrategySettings {
     /// Seed of starts and batches.
     pub seed: u64,
-    /// Random starts at most (default 12).
-    pub starts: usize,
     /// Heads drawn anew after a start, for each head there is (default 2).
     pub redraws: usize,
     /// Share of unexplained variance that counts as none (default 10⁻²²).
     pub goal: f64,
+    /// How hard to try: 1 is the least number of starts, 10 that of a minute or two for small students (default 10).
+    pub effort: f64,
 }
 
 impl Default for StrategySettings {
     fn default() -> Self {
-        Self { seed: 0, starts: 12, redraws: 2, goal: 1e-22 }
+        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0 }
     }
 }
 
 /// Students with at most so many parameters beside `O` go to Gauss–Newton at once.
 const SMALL: usize = 8192;
 
-/// Starts that must end at the same error for it to be the floor.
+/// Independent ends at the same error for it to be the floor.
 const AGREEING: usize = 3;
+/// Errors above this are no floor: nothing was learned.
+const NOTHING_LEARNED: f64 = 0.98;
+/// The same error, up to this share: refinements stop when they gain little, before they are quite at the end.
+const SAME: f64 = 1e-2;
+/// The same of more ends than a [`FEW`], some of which are near one another by chance.
+const SAME_OF_MANY: f64 = 1e-3;
+const FEW: usize = 12;
+
+/// Chains of a crowd, at most.
+const CROWD: usize = 16;
+
+/// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
+const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
 
 /// What sizes decide.
 #[derive(Clone, Debug)]
@@ -56,6 +74,8 @@ struct Plan {
     newton: NewtonSettings,
     /// Sequences for Gauss–Newton.
     refine: usize,
+    /// Refinements in all.
+    most: usize,
 }
 
 impl Plan {
@@ -67,23 +87,29 @@ impl Plan {
         let large = form.range(Part::O).start > SMALL;
         // Five times as many numbers as unknowns, and enough rows for the refit.
         let rows = (5 * form.len() / form.d_out).max(5 * pooled).max(2000);
+        let refine = rows.div_ceil(k).min(examples.len());
+        // A start with its redraws, at least; for small students as many as a given number of operations allows.
+        let least = 1 + settings.redraws * form.heads;
+        let operations = (refine * k * form.len()) as f64;
+        let most = (settings.effort * 8e6 / operations.max(1.0)).min(4000.0).max(settings.effort * least as f64);
         Self {
             descents: large.then(|| [adam(1500), adam(600)]),
             newton: NewtonSettings { goal: settings.goal, steps: if large { 25 } else { 80 }, ..NewtonSettings::default() },
-            refine: rows.div_ceil(k).min(examples.len()),
+            refine,
+            most: most as usize,
         }
     }
 }
 
-/// What goes on.
+/// What a chain does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
     /// Adam.
     Descend(Box<(Adam<f32>, Student<f32>)>),
     /// Gauss–Newton.
     Refine(Newton),
-    /// Nothing more.
-    Done(End),
+    /// Waiting for the others, having ended like this.
+    Over(Stop, f64),
 }
 
 /// How a run ends.
@@ -107,23 +133,38 @@ pub struct Found {
     pub student: Student<f64>,
 }
 
+/// One start after another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// What it does.
+    pub stage: Stage,
+    /// Number of its start.
+    pub start: usize,
+    /// Heads drawn anew since.
+    pub redraws: usize,
+    /// The best since.
+    pub base: Option<Found>,
+    student: Student<f64>,
+    rng: ChaCha8Rng,
+}
+
 /// Where a run stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// What goes on.
-    pub stage: Stage,
-    /// Starts so far, this one included.
+    /// All that are being searched.
+    pub chains: Vec<Chain>,
+    /// Starts so far.
     pub starts: usize,
-    /// Heads drawn anew since the start.
-    pub redraws: usize,
-    /// The best of this start.
-    pub base: Option<Found>,
-    /// The best of the starts before.
+    /// Refinements that are over.
+    pub refined: usize,
+    /// The best of the starts that are over.
     pub best: Option<Found>,
-    /// Where each start before ended.
+    /// Where those ended.
     pub ends: Vec<f64>,
-    student: Student<f64>,
-    rng: ChaCha8Rng,
+    /// The end of the search, and what refines its result on all examples.
+    pub end: Option<(End, Newton)>,
+    /// Whether that is over too.
+    pub done: bool,
 }
 
 /// A search for the student of one form.
@@ -145,23 +186,13 @@ impl<'a> Run<'a> {
         examples.check(&form)?;
         examples.variance()?;
         let plan = Plan::new(&form, examples, &settings);
-        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        let student = Student::random(form, Form::NORM, &mut rng)?;
         let refine = examples.select(&(0..plan.refine).collect::<Vec<_>>());
         let variance = refine.variance()?;
-        let state = State {
-            stage: Stage::Done(End::Tried),
-            starts: 1,
-            redraws: 0,
-            base: None,
-            best: None,
-            ends: Vec::new(),
-            student,
-            rng,
-        };
         let single = plan.descents.is_some().then(|| examples.cast());
+        let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
         let mut run = Self { form, examples, single, refine, variance, plan, settings, state };
-        run.state.stage = run.first_stage();
+        let first = run.start()?;
+        run.state.chains.push(first);
         Ok(run)
     }
 
@@ -169,57 +200,145 @@ impl<'a> Run<'a> {
     pub fn resume(examples: &'a Batch<f64>, form: Form, settings: StrategySettings, state: State) -> Result<Option<Self>> {
         let mut run = Self::new(examples, form, settings)?;
         let whole = |student: &Student<f64>| student.form == form && student.values.len() == form.len();
-        let stage = match &state.stage {
-            Stage::Descend(descent) => {
-                let (adam, student) = descent.as_ref();
-                let right = student.form == form && student.values.len() == form.len();
-                run.plan.descents.is_some() && right && adam.fits(&form, examples.len())
-            }
-            Stage::Refine(_) | Stage::Done(_) => true,
+        let found = |found: &Option<Found>| found.as_ref().is_none_or(|found| whole(&found.student));
+        let chain = |chain: &Chain| {
+            let stage = match &chain.stage {
+                Stage::Descend(descent) => {
+                    let (adam, student) = descent.as_ref();
+                    let right = student.form == form && student.values.len() == form.len();
+                    run.plan.descents.is_some() && right && adam.fits(&form, examples.len())
+                }
+                Stage::Refine(_) | Stage::Over(..) => true,
+            };
+            stage && whole(&chain.student) && found(&chain.base)
         };
-        let found = [&state.base, &state.best];
-        if !(stage && whole(&state.student) && found.into_iter().flatten().all(|found| whole(&found.student))) {
+        let ended = state.end.is_none() || state.best.is_some();
+        let counts = [state.starts, state.refined].into_iter().chain(state.chains.iter().flat_map(|c| [c.start, c.redraws]));
+        let counted = counts.max().is_none_or(|count| count < 1 << 32) && state.chains.len() <= CROWD;
+        if state.chains.is_empty() || !counted || !ended || !found(&state.best) || !state.chains.iter().all(chain) {
             return Ok(None);
         }
         run.state = state;
         Ok(Some(run))
     }
 
+    /// A new start.
+    fn start(&mut self) -> Result<Chain> {
+        let start = self.state.starts;
+        self.state.starts += 1;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.settings.seed);
+        rng.set_stream(start as u64);
+        let student = Student::random(self.form, NORMS[start % NORMS.len()], &mut rng)?;
+        let stage = self.first_stage(&student, (start, 0));
+        Ok(Chain { stage, start, redraws: 0, base: None, student, rng })
+    }
+
     /// Adam for large students, Gauss–Newton for small ones.
-    fn first_stage(&self) -> Stage {
+    fn first_stage(&self, student: &Student<f64>, (start, redraws): (usize, usize)) -> Stage {
         if self.plan.descents.is_none() {
             return Stage::Refine(Newton::new(&self.plan.newton));
         }
-        let seed = self.settings.seed.wrapping_add((self.state.starts * 1000 + self.state.redraws) as u64);
-        let values = self.state.student.values.iter().map(|v| *v as f32).collect();
+        let seed = self.settings.seed.wrapping_add((start * 1000 + redraws) as u64);
+        let values = student.values.iter().map(|v| *v as f32).collect();
         Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
     }
 
     /// The best student so far.
     pub fn best(&self) -> Option<&Found> {
-        [&self.state.base, &self.state.best].into_iter().flatten().min_by(|a, b| a.nmse.total_cmp(&b.nmse))
+        if self.state.end.is_some() {
+            return self.state.best.as_ref();
+        }
+        let bases = self.state.chains.iter().filter_map(|chain| chain.base.as_ref());
+        bases.chain(&self.state.best).min_by(|a, b| a.nmse.total_cmp(&b.nmse))
     }
 
-    /// Share of unexplained variance of what goes on.
+    /// The best student, or that of the first descent as it stands.
+    pub fn student(&self) -> Result<Student<f64>> {
+        if let Some(best) = self.best() {
+            return Ok(best.student.clone());
+        }
+        let chain = self.state.chains.first().ok_or_else(|| Error::input("run", "it has not begun", "begin it"))?;
+        let mut student = chain.student.clone();
+        if let Stage::Descend(descent) = &chain.stage {
+            student.values = descent.1.values.iter().map(|v| f64::from(*v)).collect();
+        }
+        self.refine.refit(&self.form, &mut student.values)?;
+        Ok(student)
+    }
+
+    /// Heads whose removal would cost more than a thousandth of what the dearest costs: a head that shadows another is worth next to nothing.
+    pub fn heads_in_use(&self) -> Result<usize> {
+        let mut student = self.student()?;
+        let elimination = self.refine.refit(&self.form, &mut student.values)?;
+        let costs = elimination.removal_costs(&self.form, &student.values);
+        let dearest = costs.iter().copied().fold(0.0, f64::max);
+        Ok(costs.iter().filter(|cost| **cost > 1e-3 * dearest).count())
+    }
+
+    /// Share of unexplained variance of what goes on: the best chain's.
     pub fn nmse(&self) -> f64 {
-        match &self.state.stage {
+        if let Some((_, newton)) = &self.state.end {
+            return newton.history.last().copied().unwrap_or(f64::INFINITY);
+        }
+        let of = |chain: &Chain| match &chain.stage {
             Stage::Descend(descent) => descent.0.nmse,
             Stage::Refine(newton) => newton.history.last().copied().unwrap_or(f64::INFINITY),
-            Stage::Done(_) => self.best().map_or(f64::INFINITY, |found| found.nmse),
-        }
+            Stage::Over(_, nmse) => *nmse,
+        };
+        self.state.chains.iter().map(of).fold(f64::INFINITY, f64::min)
     }
 
-    /// Goes on for a while: some steps of Adam, one of Gauss–Newton. How it ended, if it has. `stop` is asked often; what it stops is an
-    /// [`Error::Interrupted`] and leaves the state as it was at the last step.
-    pub fn advance(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<End>> {
-        match &mut self.state.stage {
-            Stage::Done(end) => return Ok(Some(*end)),
+    /// Steps of the descent that goes on, or would.
+    pub fn descent_steps(&self) -> usize {
+        let redrawn = self.state.chains.first().is_some_and(|chain| chain.redraws > 0);
+        self.plan.descents.as_ref().map_or(0, |descents| descents[usize::from(redrawn)].steps)
+    }
+
+    /// Refinements allowed.
+    pub fn most(&self) -> usize {
+        self.plan.most
+    }
+
+    /// Goes on for a while: some steps of Adam, some of Gauss–Newton. How it ended, if it has. `stop` is asked often; what it stops is an
+    /// [`Error::Interrupted`] and leaves the state as it was before the call.
+    pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Option<End>> {
+        if self.state.end.is_some() {
+            return self.finish_up(stop);
+        }
+        // What is interrupted must not show: a chain is moved on whole or not at all.
+        let mut chains = self.state.chains.clone();
+        let run: &Self = self;
+        let advanced: Vec<Result<()>> = match chains.as_mut_slice() {
+            [only] => vec![run.advance_chain(only, stop)],
+            many => many.par_iter_mut().map(|chain| run.advance_chain(chain, stop)).collect(),
+        };
+        for (chain, advanced) in chains.iter_mut().zip(advanced) {
+            match advanced {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // Numbers that are not finite any more: this chain has come to nothing.
+                Err(_) => chain.stage = Stage::Over(Stop::Stalled, f64::INFINITY),
+                Ok(()) => {}
+            }
+        }
+        self.state.chains = chains;
+        let over = |chain: &Chain| matches!(chain.stage, Stage::Over(..));
+        let exact = |chain: &Chain| matches!(chain.stage, Stage::Over(Stop::Goal, _));
+        if self.state.chains.iter().any(exact) || self.state.chains.iter().all(over) {
+            self.judge()?;
+        }
+        Ok(self.state.end.as_ref().filter(|_| self.state.done).map(|(end, _)| *end))
+    }
+
+    /// Some steps of one chain.
+    fn advance_chain(&self, chain: &mut Chain, stop: &(dyn Fn() -> bool + Sync)) -> Result<()> {
+        match &mut chain.stage {
+            Stage::Over(..) => {}
             Stage::Descend(descent) => {
                 let (adam, student) = descent.as_mut();
                 let (Some(settings), Some(examples)) = (&self.plan.descents, &self.single) else {
                     return Err(Error::input("run", "it descends without a plan", "begin a new one"));
                 };
-                let settings = &settings[usize::from(self.state.redraws > 0)];
+                let settings = &settings[usize::from(chain.redraws > 0)];
                 let until = adam.step + STEPS;
                 let mut stopped = false;
                 let over = adam.run(student, examples, settings, &mut |adam| {
@@ -230,66 +349,120 @@ impl<'a> Run<'a> {
                     return Err(Error::Interrupted);
                 }
                 if over {
-                    self.state.student.values = student.values.iter().map(|v| f64::from(*v)).collect();
-                    self.state.stage = Stage::Refine(Newton::new(&self.plan.newton));
+                    chain.student.values = student.values.iter().map(|v| f64::from(*v)).collect();
+                    chain.stage = Stage::Refine(Newton::new(&self.plan.newton));
                 }
             }
             Stage::Refine(newton) => {
-                let student = &mut self.state.student;
-                let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
-                if let Some(why) = why {
-                    let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
-                    self.judge(why, nmse)?;
+                for _ in 0..if self.plan.descents.is_some() { 1 } else { STEPS } {
+                    let student = &mut chain.student;
+                    let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
+                    if let Some(why) = why {
+                        let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
+                        chain.stage = Stage::Over(why, nmse);
+                        break;
+                    }
                 }
             }
-        }
-        Ok(match self.state.stage {
-            Stage::Done(end) => Some(end),
-            _ => None,
-        })
-    }
-
-    /// What to do after Gauss–Newton has ended.
-    fn judge(&mut self, why: Stop, nmse: f64) -> Result<()> {
-        let state = &mut self.state;
-        if state.base.as_ref().is_none_or(|base| nmse < base.nmse) {
-            state.base = Some(Found { nmse, student: state.student.clone() });
-        }
-        if why == Stop::Goal {
-            state.stage = Stage::Done(End::Exact);
-            return Ok(());
-        }
-        if let Some(base) = state.base.as_ref().filter(|_| state.redraws < self.settings.redraws * self.form.heads) {
-            state.student = base.student.clone();
-            let elimination = self.refine.refit(&self.form, &mut state.student.values)?;
-            let costs = elimination.removal_costs(&self.form, &state.student.values);
-            let least = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
-            state.student.draw_head(least, Form::NORM, &mut state.rng);
-            state.redraws += 1;
-            self.state.stage = self.first_stage();
-            return Ok(());
-        }
-        if let Some(base) = state.base.take() {
-            state.ends.push(base.nmse);
-            if state.best.as_ref().is_none_or(|best| base.nmse < best.nmse) {
-                state.best = Some(base);
-            }
-        }
-        let least = state.ends.iter().copied().fold(f64::INFINITY, f64::min);
-        if state.ends.iter().filter(|end| **end <= least * 1.001).count() >= AGREEING {
-            state.stage = Stage::Done(End::Floor);
-        } else if state.starts >= self.settings.starts {
-            state.stage = Stage::Done(End::Tried);
-        } else {
-            state.student = Student::random(self.form, Form::NORM, &mut state.rng)?;
-            (state.starts, state.redraws) = (state.starts + 1, 0);
-            self.state.stage = self.first_stage();
         }
         Ok(())
     }
 
+    /// What to do after a round.
+    fn judge(&mut self) -> Result<()> {
+        let mut exact = false;
+        for chain in &mut self.state.chains {
+            let Stage::Over(why, nmse) = chain.stage else { continue };
+            self.state.refined += 1;
+            exact |= why == Stop::Goal;
+            if self.plan.descents.is_some() && chain.base.as_ref().is_some_and(|base| (nmse / base.nmse - 1.0).abs() <= SAME) {
+                // Large students have no time for independent starts: a head drawn anew that changes nothing counts as one.
+                self.state.ends.push(nmse);
+            }
+            if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
+                chain.base = Some(Found { nmse, student: chain.student.clone() });
+            }
+        }
+        let bases = self.state.chains.iter().filter_map(|chain| chain.base.as_ref().map(|base| base.nmse));
+        let ends: Vec<f64> = self.state.ends.iter().copied().chain(bases).collect();
+        let least = ends.iter().copied().fold(f64::INFINITY, f64::min);
+        let same = if ends.len() <= FEW { SAME } else { SAME_OF_MANY };
+        let agreeing = ends.iter().filter(|end| **end <= least * (1.0 + same)).count();
+        let end = if exact {
+            Some(End::Exact)
+        } else if agreeing >= AGREEING && least < NOTHING_LEARNED {
+            Some(End::Floor)
+        } else if self.state.refined >= self.plan.most {
+            Some(End::Tried)
+        } else {
+            None
+        };
+        let Some(end) = end else { return self.next_round() };
+        self.state.best = self.best().cloned();
+        let settings = &self.plan.newton;
+        self.state.end = Some((end, Newton::new(&NewtonSettings { damping: FINAL_DAMPING, ..settings.clone() })));
+        // What is exact on some of the examples is nearly always exact on all.
+        let elsewhere = self.state.best.as_ref().map_or(Ok(0.0), |best| self.nmse_of(&best.student))?;
+        self.state.done = end == End::Exact && elsewhere <= ELSEWHERE;
+        Ok(())
+    }
+
+    /// Another head, or another start, for every chain; and more chains.
+    fn next_round(&mut self) -> Result<()> {
+        let mut chains = std::mem::take(&mut self.state.chains);
+        for chain in &mut chains {
+            match &chain.base {
+                Some(base) if chain.redraws < self.settings.redraws * self.form.heads => {
+                    chain.student = base.student.clone();
+                    let elimination = self.refine.refit(&self.form, &mut chain.student.values)?;
+                    let costs = elimination.removal_costs(&self.form, &chain.student.values);
+                    let least = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
+                    let norm = chain.student.norm_beside(least);
+                    chain.student.draw_head(least, norm, &mut chain.rng);
+                    chain.redraws += 1;
+                    chain.stage = self.first_stage(&chain.student, (chain.start, chain.redraws));
+                }
+                _ => {
+                    if let Some(base) = chain.base.take() {
+                        self.state.ends.push(base.nmse);
+                        if self.state.best.as_ref().is_none_or(|best| base.nmse < best.nmse) {
+                            self.state.best = Some(base);
+                        }
+                    }
+                    *chain = self.start()?;
+                }
+            }
+        }
+        let most = if self.plan.descents.is_some() { 1 } else { CROWD };
+        for _ in chains.len()..(2 * chains.len()).min(most) {
+            chains.push(self.start()?);
+        }
+        self.state.chains = chains;
+        Ok(())
+    }
+
+    /// A step of Gauss–Newton on all examples, or as many as memory has passes for.
+    fn finish_up(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Option<End>> {
+        let (Some((end, newton)), Some(best)) = (&self.state.end, &self.state.best) else { return Ok(None) };
+        let end = *end;
+        if !self.state.done {
+            let kept = self.examples.shape.k * (3 * self.form.heads * (self.form.r() + self.form.s()) + self.form.d_out);
+            let n = (MOST_NUMBERS / kept.max(1)).max(self.plan.refine).min(self.examples.len());
+            let some = (n < self.examples.len()).then(|| self.examples.select(&(0..n).collect::<Vec<_>>()));
+            let examples = some.as_ref().unwrap_or(self.examples);
+            let (mut newton, mut student) = (newton.clone(), best.student.clone());
+            let settings = NewtonSettings { steps: 12, ..self.plan.newton.clone() };
+            let why = newton.step(&mut student, examples, examples.variance()?, &settings, &|_| stop())?;
+            let settled = matches!(newton.history.as_slice(), [.., before, now] if *now > (1.0 - SETTLED) * before);
+            self.state.done = why.is_some() || settled;
+            self.state.best = Some(Found { nmse: newton.history.last().copied().unwrap_or(best.nmse), student });
+            self.state.end = Some((end, newton));
+        }
+        Ok(self.state.done.then_some(end))
+    }
+
     /// Goes on to the end.
-    pub fn finish(&mut self, stop: &dyn Fn() -> bool) -> Result<End> {
+    pub fn finish(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<End> {
         loop {
             if let Some(end) = self.advance(stop)? {
                 return Ok(end);
@@ -303,5 +476,17 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Steps of Adam between two looks.
+/// Steps between two looks.
 const STEPS: usize = 20;
+
+/// Gain of a step on all examples below which there is no other.
+const SETTLED: f64 = 1e-6;
+
+/// Share of unexplained variance on all examples up to which a student that is exact on some is exact.
+const ELSEWHERE: f64 = 1e-18;
+
+/// Numbers that the passes of the last refinement may keep.
+const MOST_NUMBERS: usize = 1 << 27;
+
+/// λ of the refinement on all examples: it begins near its end.
+const FINAL_DAMPING: f64 = 1e-6;

@@ -38,6 +38,9 @@ pub struct Form {
     pub mask: Mask,
 }
 
+/// Largest size of any kind.
+const MOST: usize = 1 << 16;
+
 /// The blocks of the vector of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
@@ -124,13 +127,17 @@ impl Form {
     /// `‖Θ‖_F` that heads begin with: heads that begin near 0 stay together.
     pub const NORM: f64 = 2.0;
 
-    fn check(&self) -> Result<()> {
+    /// Refuses sizes of 0, and sizes whose products overflow.
+    pub(super) fn check(&self) -> Result<()> {
         let bad = |problem: &str| Err(Error::input("student", problem, "every size must be at least 1"));
         if self.d == 0 || self.d_out == 0 || self.heads == 0 {
             return bad("it has no tokens, outputs or heads");
         }
         if self.r() == 0 || self.s() == 0 {
             return bad("its heads have rank 0");
+        }
+        if [self.d, self.d_out, self.heads, self.r(), self.s()].iter().any(|size| *size > MOST) {
+            return Err(Error::input("student", format!("one of its sizes is above {MOST}"), "ask for something smaller"));
         }
         Ok(())
     }
@@ -169,6 +176,26 @@ impl<T: Field> Student<T> {
         for index in self.head_entries(Part::C, head) {
             self.values[index] = T::ZERO;
         }
+    }
+
+    /// The middle one of the norms of all other heads' attention matrices, where there are any, within reason.
+    pub(super) fn norm_beside(&self, head: usize) -> f64 {
+        let (a, b, r) = (self.form.view(Part::A, &self.values), self.form.view(Part::B, &self.values), self.form.r());
+        let mut norms: Vec<f64> = (0..self.form.heads)
+            .filter(|h| *h != head)
+            .map(|h| {
+                let a = a.subcols(h * r, r);
+                if self.form.rank.is_none() {
+                    return a.norm_l2().to_f64();
+                }
+                // ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩.
+                let b = b.subcols(h * r, r);
+                let (aa, bb) = (a.transpose() * a, b.transpose() * b);
+                (0..r).flat_map(|j| (0..r).map(move |i| (i, j))).map(|at| (aa[at] * bb[at]).to_f64()).sum::<f64>().max(0.0).sqrt()
+            })
+            .collect();
+        norms.sort_by(f64::total_cmp);
+        norms.get(norms.len() / 2).map_or(Form::NORM, |norm| norm.clamp(0.1, 20.0))
     }
 
     /// Where the numbers of one head stand in a block.

@@ -1,17 +1,18 @@
 //! The families of teachers that learners are judged on, and examples of them.
 //!
-//! Sizes are (d, k, m) = (8, 4, 3) and (32, 8, 3). The *counting bound* is the number of unknowns over that of outputs of a sequence; every family has
-//! four times as many sequences unless its name says otherwise.
+//! Sizes are (d, k, m) = (8, 4, 3) and (32, 8, 3), and k = 2 for parities. The *counting bound* is the number of unknowns over that of outputs of a sequence; every family has
+//! four times as many sequences unless its name says otherwise, and heads like those of transformers twenty times: what counts there is time.
 
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, Family as Shape, InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::descend::Batch;
-use attnlearn::layer::{AttentionLayer, Head, Mask};
+use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
+use attnlearn::linalg::Mat;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// All families, easiest questions first.
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 22] = [
     "random 4x",
     "random 2x",
     "random 1.5x",
@@ -31,6 +32,9 @@ pub const NAMES: [&str; 19] = [
     "rectangular",
     "too many heads",
     "noise",
+    "parity of 3",
+    "parity of 5",
+    "transformer",
 ];
 
 /// A teacher, examples of it, and what a learner is told.
@@ -42,6 +46,8 @@ pub struct Problem {
     pub heads: usize,
     /// Rank of attention matrices; 0 for full.
     pub rank: usize,
+    /// That of projections.
+    pub value_rank: usize,
     pub mask: Mask,
     /// Standard deviation of the noise over that of the outputs.
     pub noise: f64,
@@ -54,9 +60,67 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
+/// `Θ_i = 2(v e_1ᵀ + t_i e_1 e_1ᵀ)`, `W_i = ± e_1 e_1ᵀ` with alternating signs, `v` the sum of m other unit vectors and thresholds
+/// `t_i = 1 − m, 3 − m, …, m − 1`: together the parity of m + 1 bits, where the two tokens differ in the first.
+fn parity_heads(d: usize, m: usize) -> Result<AttentionLayer> {
+    let head = |i: usize| {
+        let t = 2.0 * i as f64 + 1.0 - m as f64;
+        let theta = Mat::from_fn(d, d, |row, col| match (row, col) {
+            (0, 0) => 2.0 * t,
+            (row, 0) if row <= m => 2.0,
+            _ => 0.0,
+        });
+        let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        Head::dense(theta, Mat::from_fn(d, d, |row, col| if row + col == 0 { sign } else { 0.0 }))
+    };
+    AttentionLayer::new((0..m).map(head).collect(), None, Mask::None)
+}
+
+/// Heads as transformers have them: d/8 of them (at least 2) of rank r = 8, 16 with d = 32, 64, in both matrices.
+fn transformer_heads(d: usize, rng: &mut ChaCha8Rng) -> Result<(AttentionLayer, usize, usize)> {
+    let (m, r) = ((d / 8).max(2), (d / 4).max(2));
+    let mut factor = |rows: usize, cols: usize, size: f64| Mat::from_fn(rows, cols, |_, _| size * normal(rng));
+    // ‖A Bᵀ‖_F about 3.
+    let size = (3.0 / (d as f64 * (r as f64).sqrt())).sqrt();
+    let heads = (0..m)
+        .map(|_| Head {
+            theta: Theta::LowRank { a: factor(d, r, size), b: factor(d, r, size) },
+            key_bias: None,
+            w: factor(d, r, (d as f64).powf(-0.5)) * factor(r, d, ((r * m) as f64).powf(-0.5)),
+        })
+        .collect();
+    Ok((AttentionLayer::new(heads, None, Mask::None)?, m, r))
+}
+
+fn transformer(d: usize, seed: u64) -> Result<Problem> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (teacher, heads, rank) = transformer_heads(d, &mut rng)?;
+    let k = 8;
+    let unknowns = heads * 2 * rank * (2 * d - rank);
+    let n = (20 * unknowns).div_ceil(k * d);
+    let stream = TeacherStream::new(&teacher, k, InputDistribution::Boolean, seed + 1000, None);
+    let examples = Batch::read(&stream, 0..n.div_ceil(Block::<f64>::CAPACITY) as u64, n)?;
+    let teacher = teacher.canonical(1e-9).layer;
+    Ok(Problem { teacher, examples, heads, rank, value_rank: rank, mask: Mask::None, noise: 0.0 })
+}
+
 /// The problem of a family, a dimension and a seed.
 pub fn problem(name: &str, d: usize, seed: u64) -> Result<Problem> {
-    let (k, m) = if d <= 8 { (4, 3) } else { (8, 3) };
+    if name == "transformer" {
+        return transformer(d, seed);
+    }
+    let parity = match name {
+        "parity of 3" => Some(2),
+        "parity of 5" => Some(4),
+        _ => None,
+    };
+    let (k, m) = if let Some(m) = parity {
+        (2, m)
+    } else if d <= 8 {
+        (4, 3)
+    } else {
+        (8, 3)
+    };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let rank = if name == "low rank" { d / 4 } else { 0 };
     let spec = TeacherSpec {
@@ -73,6 +137,9 @@ pub fn problem(name: &str, d: usize, seed: u64) -> Result<Problem> {
         ..TeacherSpec::dense(d, m, 2.0)
     };
     let mut teacher = spec.draw(&mut rng)?;
+    if parity.is_some() {
+        teacher = parity_heads(d, m)?;
+    }
     if name == "repeated" || name == "dead" {
         let mut heads: Vec<Head> = teacher.heads().to_vec();
         if name == "repeated" {
@@ -119,5 +186,5 @@ pub fn problem(name: &str, d: usize, seed: u64) -> Result<Problem> {
         examples.y.iter_mut().for_each(|y| *y += noise * size * normal(&mut rng));
     }
     debug_assert_eq!(stream.shape(), examples.shape);
-    Ok(Problem { teacher: teacher.canonical(1e-9).layer, examples, heads, rank, mask: spec.mask, noise })
+    Ok(Problem { teacher: teacher.canonical(1e-9).layer, examples, heads, rank, value_rank: 0, mask: spec.mask, noise })
 }

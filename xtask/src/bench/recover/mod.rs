@@ -6,6 +6,9 @@
 //! reaches from the teacher itself. Learners see the examples, the number of heads, their rank and the mask.
 
 mod family;
+mod real;
+
+pub use real::{RealArgs, run as run_real};
 
 use attnlearn::data::{Block, Columns, Dtype, ExampleWriter};
 use attnlearn::descend::{
@@ -150,6 +153,7 @@ fn learn(problem: &Problem) -> attnlearn::Result<Row> {
     let wanted = Wanted {
         heads: HeadCount::Given(problem.heads),
         rank: if problem.rank > 0 { Rank::Given(problem.rank) } else { Rank::Full },
+        value_rank: if problem.value_rank > 0 { Rank::Given(problem.value_rank) } else { Rank::Full },
         biases: Choice::No,
         mask: problem.mask,
         ..Wanted::default()
@@ -174,7 +178,8 @@ fn theirs(args: &RecoverArgs, program: &str, name: &str, d: usize, problems: &[P
     }
     let out = args.scratch.join(program.trim_end_matches(".py"));
     let first = &problems[0];
-    command.args(["--heads", &first.heads.to_string(), "--rank", &first.rank.to_string(), "--limit", &args.limit.to_string()]);
+    command.args(["--heads", &first.heads.to_string(), "--rank", &first.rank.to_string()]);
+    command.args(["--value-rank", &first.value_rank.to_string(), "--limit", &args.limit.to_string()]);
     command.arg("--out").arg(&out);
     if first.mask == Mask::Causal {
         command.arg("--causal");
