@@ -235,16 +235,19 @@ fn noise_is_measured_where_it_is_expected() {
 #[test]
 fn an_interrupted_search_is_continued() {
     let bench = Workbench::new();
-    bench.write("e.safetensors", &examples(300, 3, 6, 6, |i| noise(i).signum(), |i| noise(i + 77)));
-    let learn = |output: &str| format!("learn e.safetensors --heads 4 --biases no --method descend -o {output} --quiet");
+    bench.write("e.safetensors", &examples(300, 3, 8, 8, |i| noise(i).signum(), |i| noise(i + 77)));
+    let learn = |output: &str| format!("learn e.safetensors --heads 5 --biases no --method descend -o {output} --quiet");
     assert_eq!(bench.run(&learn("whole.safetensors")).code, Some(1));
-    let child = bench.command(&learn("parts.safetensors")).stderr(std::process::Stdio::piped()).spawn().expect("starts");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
-    assert!(killed.success());
-    let run: Run = child.wait_with_output().expect("ends").into();
-    assert_eq!((run.code, run.err.as_str()), (Some(130), "attnlearn: interrupted\n"), "{run:?}");
-    assert!(bench.files().contains(&"parts.safetensors.checkpoint".into()), "{:?}", bench.files());
+    // On a busy machine it takes a while until it listens and has read the examples; before that there is nothing to keep.
+    let interrupted = [100, 200, 400, 800, 1600].into_iter().any(|milliseconds| {
+        let child = bench.command(&learn("parts.safetensors")).stderr(std::process::Stdio::piped()).spawn().expect("starts");
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+        let run: Run = child.wait_with_output().expect("ends").into();
+        assert!(run.code.is_none() || (run.code == Some(130) && run.err == "attnlearn: interrupted\n"), "{killed} {run:?}");
+        bench.files().contains(&"parts.safetensors.checkpoint".into())
+    });
+    assert!(interrupted, "{:?}", bench.files());
     bench.good("inspect parts.safetensors");
     // Not by accident from the beginning.
     let run = bench.run(&learn("parts.safetensors"));
