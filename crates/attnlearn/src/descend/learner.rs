@@ -39,7 +39,7 @@ pub enum Rank {
     Given(usize),
     /// All of d.
     Full,
-    /// See the [module](self).
+    /// What the examples ask for: see `learner.rs`.
     Auto,
 }
 
@@ -51,7 +51,7 @@ pub enum Choice {
     Yes,
     /// Without them.
     No,
-    /// See the [module](self).
+    /// What the examples ask for: see `learner.rs`.
     Auto,
 }
 
