@@ -9,8 +9,9 @@
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients stay in its range.
 
-use super::batch::{Batch, Linear};
+use super::batch::Batch;
 use super::eliminate::Elimination;
+use super::linear::Linear;
 use super::normal::{is_small, normal_matrix};
 use super::student::{Form, PARTS, Part, Student};
 use super::varpro::Stop;

@@ -10,8 +10,9 @@
 //! so every row of the Jacobian is made of outer products: `x_a ⊗ KᵀD`, `q_a ⊗ XᵀD`, `XᵀD` and `z ⊗ O`. And
 //! `JᵀP⊥J = JᵀJ − Σ_e (H̄ᵀJ_e)ᵀ G⁻¹ (H̄ᵀJ_e)`, with `J_e` the rows of output `e`.
 
-use super::batch::{Batch, Linear};
+use super::batch::Batch;
 use super::eliminate::{Elimination, columns};
+use super::linear::Linear;
 use super::pass::Pass;
 use super::student::{Form, Part};
 use crate::linalg::Mat;
