@@ -9,10 +9,13 @@
 //! change to the layer, so the scale of single entries means little, but that of directions in these `r` dimensions a lot. It is Shampoo (Gupta,
 //! Koren, Singer) on one side.
 //!
+//! `G` is the gradient of the error, or of what it is exchanged for while little is known ([`Belief`]).
+//!
 //! Steps are relative to the entries of a random start, so that one `η` serves all sizes. On data that a layer of this shape explains, the noise of
 //! small batches vanishes at the solution: they cost no accuracy.
 
 use super::batch::Batch;
+use super::evidence::Belief;
 use super::student::{Form, PARTS, Part, Student};
 use crate::linalg::symmetric::{Field, multiply};
 use crate::{Error, Result};
@@ -40,8 +43,9 @@ pub struct AdamSettings {
     pub beta2: f64,
     /// Stop when the batch's share of unexplained variance has been below this for ten steps (default 10⁻¹²).
     pub goal: f64,
-    /// Seed of the order of the examples.
-    pub seed: u64,
+    /// What is believed beforehand, at first: `s` falls to the second number in nine tenths of the steps, by the same factor in each. Without
+    /// it (the default) the error is all that counts.
+    pub belief: Option<(Belief, f64)>,
 }
 
 /// What steps are measured by.
@@ -56,7 +60,7 @@ pub enum Scaling {
 
 impl Default for AdamSettings {
     fn default() -> Self {
-        Self { steps: 4000, rate: 0.08, scaling: Scaling::Heads, batch: 500, beta1: 0.9, beta2: 0.99, goal: 1e-12, seed: 0 }
+        Self { steps: 4000, rate: 0.08, scaling: Scaling::Heads, batch: 500, beta1: 0.9, beta2: 0.99, goal: 1e-12, belief: None }
     }
 }
 
@@ -115,6 +119,13 @@ impl<T: Field> Adam<T> {
         settings.rate * (now / warm).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * (now / all).min(1.0)).cos())
     }
 
+    /// What is believed at this step.
+    fn belief(&self, settings: &AdamSettings) -> Option<Belief> {
+        let (first, last) = settings.belief?;
+        let share = (self.step as f64 / (0.9 * settings.steps as f64)).min(1.0);
+        Some(Belief { noise: first.noise * (last / first.noise).powf(share), ..first })
+    }
+
     fn batch(&mut self, examples: &Batch<T>, size: usize) -> Batch<T> {
         let n = examples.len();
         if size >= n {
@@ -152,7 +163,10 @@ impl<T: Field> Adam<T> {
                 drawn = self.batch(examples, settings.batch);
                 &drawn
             };
-            let (error, mut gradient) = batch.gradient(&student.form, &student.values);
+            let (error, mut gradient) = match self.belief(settings) {
+                None => batch.gradient(&student.form, &student.values),
+                Some(belief) => batch.evidence(&student.form, &mut student.values, &belief)?,
+            };
             self.nmse = error / (variance * batch.len() as f64);
             if !self.nmse.is_finite() {
                 return Err(Error::input("descent", "the error is not finite any more", "use a smaller rate"));

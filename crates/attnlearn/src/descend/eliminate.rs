@@ -14,7 +14,8 @@
 //! ```
 
 use super::student::{Form, Part};
-use crate::linalg::cholesky::{cholesky, solve};
+use crate::linalg::cholesky::{cholesky, solve, solve_lower};
+use crate::linalg::symmetric::{Field, multiply};
 use crate::linalg::{Mat, solve_spd};
 use faer::MatRef;
 
@@ -58,6 +59,11 @@ impl Elimination {
         solve(self.l.as_ref(), c.as_mut());
     }
 
+    /// `L⁻¹ C` with `G = L Lᵀ`.
+    pub(super) fn solve_half(&self, c: &mut Mat<f64>) {
+        solve_lower(self.l.as_ref(), c.as_mut());
+    }
+
     /// What the error grows by without each head.
     pub fn removal_costs(&self, form: &Form, values: &[f64]) -> Vec<f64> {
         let (s, n) = (form.s(), self.l.nrows());
@@ -81,25 +87,29 @@ pub(super) fn columns(form: &Form) -> usize {
 }
 
 /// Adds `H̄ᵀC` to `sum`.
-pub(super) fn add_cross(form: &Form, h: MatRef<'_, f64>, c: MatRef<'_, f64>, sum: &mut Mat<f64>) {
+pub(super) fn add_cross<T: Field>(form: &Form, h: MatRef<'_, T>, c: MatRef<'_, T>, sum: &mut Mat<T>) {
     let ms = h.ncols();
-    crate::linalg::symmetric::multiply(sum.as_mut().subrows_mut(0, ms), true, 1.0, h.transpose(), c);
+    multiply(sum.as_mut().subrows_mut(0, ms), true, T::ONE, h.transpose(), c);
     if form.bias {
         for j in 0..c.ncols() {
-            sum[(ms, j)] += (0..c.nrows()).map(|i| c[(i, j)]).sum::<f64>();
+            for i in 0..c.nrows() {
+                sum[(ms, j)] += c[(i, j)];
+            }
         }
     }
 }
 
-/// Adds `H̄ᵀH̄` to `sum`.
-pub(super) fn add_gram(form: &Form, h: MatRef<'_, f64>, sum: &mut Mat<f64>) {
+/// Adds `H̄ᵀH̄` to `sum`, its lower triangle at least.
+pub(super) fn add_gram<T: Field>(form: &Form, h: MatRef<'_, T>, sum: &mut Mat<T>) {
     let ms = h.ncols();
-    crate::linalg::symmetric::multiply(sum.as_mut().submatrix_mut(0, 0, ms, ms), true, 1.0, h.transpose(), h);
+    multiply(sum.as_mut().submatrix_mut(0, 0, ms, ms), true, T::ONE, h.transpose(), h);
     if form.bias {
         for j in 0..ms {
-            sum[(ms, j)] += (0..h.nrows()).map(|i| h[(i, j)]).sum::<f64>();
+            for i in 0..h.nrows() {
+                sum[(ms, j)] += h[(i, j)];
+            }
         }
-        sum[(ms, ms)] += h.nrows() as f64;
+        sum[(ms, ms)] += T::from_f64(h.nrows() as f64);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::batch::{Batch, add};
 use super::eliminate::{Elimination, add_cross, columns};
 use super::pass::Pass;
-use super::student::{Form, Part};
+use super::student::Form;
 use crate::linalg::symmetric::{Field, multiply};
 use faer::{Mat, MatMut, MatRef};
 use rayon::prelude::*;
@@ -23,36 +23,41 @@ pub struct Linear<'a, T> {
     values: Vec<T>,
     /// Run by run, chunk by chunk.
     passes: Vec<Vec<Chunk<T>>>,
-    /// `‖F(X) − Y‖²`.
-    pub error: f64,
-    /// `Jᵀ(F(X) − Y)`.
-    pub gradient: Vec<T>,
 }
 
 impl<'a, T: Field> Linear<'a, T> {
     /// At `values`.
     pub fn new(batch: &'a Batch<T>, form: Form, values: &[T]) -> Self {
-        let runs: Vec<_> = batch
+        let passes = batch
             .parts()
             .into_par_iter()
             .map(|chunks| {
-                let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
-                let passes: Vec<Chunk<T>> = chunks
-                    .into_iter()
-                    .map(|range| {
-                        let mut pass = Pass::default();
-                        let (squares, miss) = batch.miss(&form, values, &range, &mut pass);
-                        total += squares;
-                        pass.adjoint(&form, values, batch.sequences(&range).0, &miss, &mut gradient);
-                        Chunk { range, pass, along: miss }
-                    })
-                    .collect();
-                (passes, (total, gradient))
+                let chunk = |range: Range<usize>| {
+                    let mut pass = Pass::default();
+                    let (_, along) = batch.miss(&form, values, &range, &mut pass);
+                    Chunk { range, pass, along }
+                };
+                chunks.into_iter().map(chunk).collect()
             })
             .collect();
-        let (passes, sums): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
-        let (error, gradient) = add(sums, form.len());
-        Self { batch, form, values: values.to_vec(), passes, error, gradient }
+        Self { batch, form, values: values.to_vec(), passes }
+    }
+
+    /// `‖F(X) − Y‖²` and `Jᵀ(F(X) − Y)`; to be asked before any product, which have no room of their own.
+    pub fn gradient(&mut self) -> (f64, Vec<T>) {
+        let Self { batch, form, values, passes, .. } = self;
+        let runs: Vec<(f64, Vec<T>)> = passes
+            .par_iter_mut()
+            .map(|run| {
+                let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
+                for Chunk { range, pass, along } in run {
+                    total += along.iter().map(|v| v.to_f64().powi(2)).sum::<f64>();
+                    pass.adjoint(form, values, batch.inputs(range), along, &mut gradient);
+                }
+                (total, gradient)
+            })
+            .collect();
+        add(runs, self.form.len())
     }
 
     /// Every chunk's sequences, pass and the point, in order.
@@ -62,69 +67,60 @@ impl<'a, T: Field> Linear<'a, T> {
 
     /// `JᵀJ v`.
     pub fn normal_product(&mut self, v: &[T]) -> Vec<T> {
-        self.along(v, |_, _, (): &mut ()| ());
-        self.back(|_, _, _| ())
+        let form = self.form;
+        self.each_run(|batch, values, run| {
+            let mut sum = vec![T::ZERO; form.len()];
+            for Chunk { range, pass, along } in run {
+                let x = batch.inputs(range);
+                pass.derivative(&form, values, x, v, along);
+                pass.adjoint(&form, values, x, along, &mut sum);
+            }
+            sum
+        })
     }
 
-    /// `Jv`, kept chunk by chunk; every run sums up its chunks as `each` says.
-    fn along<R: Send + Default>(&mut self, v: &[T], each: impl Fn(&Pass<T>, &[T], &mut R) + Sync) -> Vec<R> {
-        let Self { batch, form, values, passes, .. } = self;
-        passes
+    /// `JᵀP⊥J v` for a `v` that leaves `O` and the bias alone, and the same of the product.
+    pub fn projected_product(&mut self, elimination: &Elimination, v: &[T]) -> Vec<T> {
+        let form = self.form;
+        let (n, ms) = (columns(&form), form.heads * form.s());
+        let Self { batch, values, passes, .. } = self;
+        let parts: Vec<Mat<T>> = passes
             .par_iter_mut()
             .map(|run| {
-                let mut sum = R::default();
+                let mut sum = Mat::zeros(n, form.d_out);
                 for Chunk { range, pass, along } in run {
-                    pass.derivative(form, values, batch.sequences(range).0, v, along);
-                    each(pass, along, &mut sum);
+                    pass.derivative_of_heads(&form, values, batch.inputs(range), v, along);
+                    let h = pass.pooled(&form);
+                    add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), &mut sum);
                 }
                 sum
             })
-            .collect()
-    }
-
-    /// `Jᵀ` of what is kept, after `change`.
-    fn back(&mut self, change: impl Fn(&Form, &Pass<T>, &mut [T]) + Sync) -> Vec<T> {
-        let Self { batch, form, values, passes, .. } = self;
-        let runs: Vec<(f64, Vec<T>)> = passes
-            .par_iter_mut()
-            .map(|run| {
-                let mut sum = vec![T::ZERO; form.len()];
-                for Chunk { range, pass, along } in run {
-                    change(form, pass, along);
-                    pass.adjoint(form, values, batch.sequences(range).0, along, &mut sum);
-                }
-                (0.0, sum)
-            })
             .collect();
-        add(runs, self.form.len()).1
-    }
-}
-
-impl Linear<'_, f64> {
-    /// `JᵀP⊥J v` for a `v` that leaves `O` and the bias alone, and the same of the product.
-    pub fn projected_product(&mut self, elimination: &Elimination, v: &[f64]) -> Vec<f64> {
-        let form = self.form;
-        let n = columns(&form);
-        let parts = self.along(v, |pass, along, sum: &mut Option<Mat<f64>>| {
-            let h = pass.pooled(&form);
-            let sum = sum.get_or_insert_with(|| Mat::zeros(n, form.d_out));
-            add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), sum);
-        });
         let mut cross = Mat::zeros(n, form.d_out);
-        parts.into_iter().flatten().for_each(|part| cross += part);
+        parts.into_iter().for_each(|part| cross += Mat::from_fn(n, form.d_out, |i, j| part[(i, j)].to_f64()));
         elimination.solve(&mut cross);
-        let ms = form.heads * form.s();
-        let mut product = self.back(|form, pass, along| {
-            let h = pass.pooled(form);
-            if form.bias {
-                for row in along.chunks_exact_mut(form.d_out) {
-                    row.iter_mut().enumerate().for_each(|(e, v)| *v -= cross[(ms, e)]);
+        let cross = Mat::from_fn(n, form.d_out, |i, j| T::from_f64(cross[(i, j)]));
+        self.each_run(|batch, values, run| {
+            let mut sum = vec![T::ZERO; form.len()];
+            for Chunk { range, pass, along } in run {
+                let h = pass.pooled(&form);
+                if form.bias {
+                    for row in along.chunks_exact_mut(form.d_out) {
+                        row.iter_mut().enumerate().for_each(|(e, v)| *v -= cross[(ms, e)]);
+                    }
                 }
+                let rest = MatMut::from_row_major_slice_mut(along, h.nrows(), form.d_out);
+                multiply(rest, true, -T::ONE, h, cross.as_ref().subrows(0, ms));
+                pass.adjoint_to_heads(&form, values, batch.inputs(range), along, &mut sum);
             }
-            let along = MatMut::from_row_major_slice_mut(along, h.nrows(), form.d_out);
-            multiply(along, true, -1.0, h, cross.as_ref().subrows(0, ms));
-        });
-        product[form.range(Part::O).start..].fill(0.0);
-        product
+            sum
+        })
+    }
+
+    /// Sums of runs, added in order.
+    fn each_run(&mut self, each: impl Fn(&Batch<T>, &[T], &mut [Chunk<T>]) -> Vec<T> + Sync) -> Vec<T> {
+        let Self { batch, values, passes, .. } = self;
+        let runs = passes.par_iter_mut().map(|run| (0.0, each(batch, values, run))).collect();
+        add(runs, self.form.len()).1
     }
 }

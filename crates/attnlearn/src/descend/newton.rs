@@ -1,25 +1,27 @@
 //! Gauss–Newton by variable projection: `O` and the bias are the best for the rest at every step.
 //!
 //! ```text
-//! (JᵀP⊥J + λD) δ = −Jᵀ(F(X) − Y),     D = the mean of the diagonal of JᵀP⊥J in every block
+//! (JᵀP⊥J + λM) δ = −Jᵀ(F(X) − Y)
 //! ```
 //!
-//! For small students the matrix is written out (`normal`). For others it is never formed: `D` comes from a random sign vector and `δ` from conjugate
-//! gradients, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is about squared by every step.
+//! For small students the matrix is written out (`normal`), and `M` is the mean of its diagonal in every block. For others it is never formed: `δ` comes
+//! from conjugate gradients in the [`metric`](super::metric) `M`, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is
+//! about squared by every step. Their products are in single precision as long as that does: the right-hand side is always in double. Where they come to
+//! no end, and the matrix is not too large, it is written out after all.
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients stay in its range.
 
 use super::batch::Batch;
 use super::eliminate::Elimination;
 use super::linear::Linear;
-use super::normal::{is_small, normal_matrix};
+use super::metric::Metric;
+use super::normal::{fits_memory, is_small, normal_matrix};
 use super::student::{Form, PARTS, Part, Student};
 use super::varpro::Stop;
 use crate::linalg::Mat;
-use crate::linalg::cholesky::{small_cholesky, solve as solve_factored};
+use crate::linalg::cholesky::{cholesky, solve as solve_factored};
+use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 /// When to stop, and how to step.
@@ -43,6 +45,27 @@ impl Default for NewtonSettings {
     }
 }
 
+/// How a step is solved for, cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    /// Conjugate gradients, products in single precision.
+    Single,
+    /// The same in double precision.
+    Double,
+    /// The matrix.
+    Dense,
+}
+
+/// Relative residual below which products in single precision lead nowhere.
+const SINGLE: f64 = 1e-4;
+
+/// Share of unexplained variance below which steps should be large.
+const NEAR: f64 = 1e-6;
+
+/// What a step should leave of the error there.
+const QUADRATIC: f64 = 0.1;
+
 /// Where a refinement stands: with the student, everything that the next step depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Newton {
@@ -53,12 +76,15 @@ pub struct Newton {
     lambda: f64,
     /// Steps in a row that gained little.
     slow: usize,
+    /// Steps in a row that were near the end and yet far from quadratic.
+    crawling: usize,
+    way: Option<Way>,
 }
 
 impl Newton {
     /// At the beginning.
     pub fn new(settings: &NewtonSettings) -> Self {
-        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0 }
+        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0, crawling: 0, way: None }
     }
 
     /// Steps to the end; `stop` is asked at every product, with the share of unexplained variance.
@@ -90,7 +116,8 @@ impl Newton {
         let form = student.form;
         let elimination = examples.refit(&form, &mut student.values)?;
         let mut linear = Linear::new(examples, form, &student.values);
-        let nmse = linear.error / variance;
+        let (before, gradient) = linear.gradient();
+        let nmse = before / variance;
         if self.history.is_empty() {
             self.history.push(nmse);
         }
@@ -106,46 +133,90 @@ impl Newton {
         if self.history.len() > settings.steps {
             return Ok(Some(Stop::Limit));
         }
-        let matrix =
-            if is_small(&form) { Some(normal_matrix(examples, &form, &linear, &elimination, &|| stop(nmse))?) } else { None };
-        let diagonal = match &matrix {
-            Some(matrix) => block_means(form, |i| matrix[(i, i)]),
-            None => {
-                self.products += 1;
-                estimated_diagonal(&mut linear, &elimination, form)
+        let way = *self.way.get_or_insert(if is_small(&form) { Way::Dense } else { Way::Single });
+        let accuracy = nmse.sqrt().clamp(if way == Way::Single { SINGLE } else { 1e-9 }, 0.1);
+        let stopped = || stop(nmse);
+        let limits = Limits { accuracy, products: settings.products, stop: &stopped };
+        let mut system = System { form, elimination: &elimination, gradient: &gradient, limits, products: &mut self.products };
+        let single;
+        let mut solver: Box<dyn FnMut(f64) -> Result<Solution>> = match way {
+            Way::Dense => {
+                let matrix = normal_matrix(examples, &form, &linear, &elimination, &stopped)?;
+                let means = block_means(form, |i| matrix[(i, i)]);
+                Box::new(move |lambda| system.solve_dense(&matrix, &means, lambda))
+            }
+            Way::Double => {
+                let metric = Metric::new(examples, &form, &linear);
+                Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
+            }
+            Way::Single => {
+                drop(linear);
+                single = examples.cast::<f32>();
+                let mut linear = Linear::new(&single, form, &cast::<f64, f32>(&student.values));
+                let metric = Metric::new(&single, &form, &linear);
+                Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
             }
         };
-        let accuracy = nmse.sqrt().clamp(1e-9, 0.1);
-        loop {
+        let mut done = None;
+        let mut lambda = self.lambda.min(nmse.sqrt());
+        while done.is_none() && lambda <= MOST_DAMPED {
             if stop(nmse) {
                 return Err(Error::Interrupted);
             }
-            let damping: Vec<f64> = diagonal.iter().map(|d| self.lambda * d).collect();
-            let step = match &matrix {
-                Some(matrix) => solve_dense(matrix, &linear.gradient, &damping),
-                None => {
-                    let products = (accuracy, settings.products);
-                    Some(solve(&mut linear, &elimination, (form, &damping), products, &mut self.products, &|| stop(nmse))?)
-                }
-            };
+            let solution = solver(lambda)?;
             let mut moved = student.values.clone();
-            let error = step.map_or(f64::INFINITY, |step| {
+            let error = solution.step.map_or(f64::INFINITY, |step| {
                 moved.iter_mut().zip(&step).for_each(|(v, s)| *v += s);
                 examples.refit(&form, &mut moved).map_or(f64::INFINITY, |_| examples.error(&form, &moved))
             });
-            if error < linear.error {
-                self.slow = if 1.0 - error / linear.error < settings.progress { self.slow + 1 } else { 0 };
-                student.values = moved;
-                self.lambda = (self.lambda * 0.2).max(1e-14);
-                self.history.push(error / variance);
-                return Ok(None);
-            }
-            self.lambda = (self.lambda * 5.0).max(1e-12);
-            if self.lambda > 1e6 {
-                return Ok(Some(Stop::Stalled));
+            if error < before {
+                done = Some((moved, error, solution.reached));
+            } else if way == Way::Single {
+                break;
+            } else {
+                lambda = (lambda * 5.0).max(1e-12);
             }
         }
+        drop(solver);
+        let Some((moved, error, reached)) = done else {
+            // The next way begins where this one failed.
+            self.crawling += usize::from(nmse < NEAR);
+            return Ok(if self.change(way, &form, way == Way::Single) { None } else { Some(Stop::Stalled) });
+        };
+        self.slow = if 1.0 - error / before < settings.progress { self.slow + 1 } else { 0 };
+        student.values = moved;
+        self.lambda = (lambda * (error / before).sqrt().clamp(1e-3, 0.2)).max(1e-14);
+        self.history.push(error / variance);
+        let crawls = nmse < NEAR && error > QUADRATIC * before;
+        self.crawling = if crawls { self.crawling + 1 } else { 0 };
+        if !reached || crawls {
+            self.change(way, &form, reached);
+        }
+        Ok(None)
     }
+
+    /// Whether steps near the end gain as little as they do where heads coincide.
+    pub(super) fn crawls(&self) -> bool {
+        self.crawling > 0
+    }
+
+    /// To the next way of solving, if there is one: whether there is. `finer` if more digits may help.
+    fn change(&mut self, way: Way, form: &Form, finer: bool) -> bool {
+        let next = match way {
+            Way::Single if finer => Some(Way::Double),
+            Way::Single | Way::Double if fits_memory(form) => Some(Way::Dense),
+            _ => None,
+        };
+        self.way = next.or(self.way);
+        next.is_some()
+    }
+}
+
+/// Largest λ.
+const MOST_DAMPED: f64 = 1e6;
+
+fn cast<T: Field, U: Field>(values: &[T]) -> Vec<U> {
+    values.iter().map(|v| U::from_f64(v.to_f64())).collect()
 }
 
 /// The mean of a diagonal in every block, for every parameter; 1 where there is nothing.
@@ -161,73 +232,89 @@ fn block_means(form: Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
     means
 }
 
-/// The same for `JᵀP⊥J`, whose diagonal is estimated by `ω∘(JᵀP⊥J ω)` with random signs `ω`.
-fn estimated_diagonal(linear: &mut Linear<'_, f64>, elimination: &Elimination, form: Form) -> Vec<f64> {
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut signs: Vec<f64> = (0..form.len()).map(|_| if rng.random::<bool>() { 1.0 } else { -1.0 }).collect();
-    signs[form.range(Part::O).start..].fill(0.0);
-    let product = linear.projected_product(elimination, &signs);
-    block_means(form, |i| signs[i] * product[i])
+/// How far to go.
+struct Limits<'a> {
+    /// Relative residual.
+    accuracy: f64,
+    products: usize,
+    stop: &'a dyn Fn() -> bool,
 }
 
-/// `(JᵀP⊥J + diag μ) δ = −Jᵀr` from the lower triangle of the matrix; nothing if rounding has made it indefinite.
-fn solve_dense(matrix: &Mat<f64>, gradient: &[f64], mu: &[f64]) -> Option<Vec<f64>> {
-    let p = matrix.nrows();
-    let mut l = matrix.clone();
-    (0..p).for_each(|i| l[(i, i)] += mu[i]);
-    small_cholesky(l.as_mut()).ok()?;
-    let mut step = Mat::from_fn(p, 1, |i, _| -gradient[i]);
-    solve_factored(l.as_ref(), step.as_mut());
-    let mut all = vec![0.0; gradient.len()];
-    all[..p].copy_from_slice(step.col_as_slice(0));
-    Some(all)
+/// A step, if rounding has left one, and whether it is as exact as was asked for.
+struct Solution {
+    step: Option<Vec<f64>>,
+    reached: bool,
 }
 
-/// `(JᵀP⊥J + diag μ) δ = −Jᵀr` to a relative residual, or as near as so many products come.
-fn solve(
-    linear: &mut Linear<'_, f64>,
-    elimination: &Elimination,
-    (form, mu): (Form, &[f64]),
-    (accuracy, most): (f64, usize),
-    products: &mut usize,
-    stop: &dyn Fn() -> bool,
-) -> Result<Vec<f64>> {
-    let mut x = vec![0.0; linear.gradient.len()];
-    let mut r: Vec<f64> = linear.gradient.iter().map(|g| -g).collect();
-    // `O` is where it is best: what its gradient still says is rounding.
-    r[form.range(Part::O).start..].fill(0.0);
-    // In units of the damping: blocks of different sizes weigh alike.
-    let precondition = |r: &[f64]| r.iter().zip(mu).map(|(r, mu)| r / mu.max(f64::MIN_POSITIVE)).collect::<Vec<f64>>();
-    let mut z = precondition(&r);
-    let mut direction = z.clone();
-    let mut rz = inner(&r, &z);
-    let goal = accuracy * accuracy * rz;
-    for _ in 0..most {
-        if stop() {
-            return Err(Error::Interrupted);
+/// `(JᵀP⊥J + λM) δ = −Jᵀr`.
+struct System<'a> {
+    form: Form,
+    elimination: &'a Elimination,
+    gradient: &'a [f64],
+    limits: Limits<'a>,
+    /// So far.
+    products: &'a mut usize,
+}
+
+impl System<'_> {
+    /// From the lower triangle of `JᵀP⊥J`.
+    fn solve_dense(&self, matrix: &Mat<f64>, means: &[f64], lambda: f64) -> Result<Solution> {
+        let p = matrix.nrows();
+        let mut l = matrix.clone();
+        (0..p).for_each(|i| l[(i, i)] += lambda * means[i]);
+        if cholesky(l.as_mut(), self.limits.stop).is_err() {
+            return if (self.limits.stop)() { Err(Error::Interrupted) } else { Ok(Solution { step: None, reached: true }) };
         }
-        if rz <= goal || rz == 0.0 {
-            break;
-        }
-        let mut q = linear.projected_product(elimination, &direction);
-        *products += 1;
-        q.iter_mut().zip(&direction).zip(mu).for_each(|((q, d), mu)| *q += mu * d);
-        let curvature = inner(&direction, &q);
-        if curvature <= 0.0 {
-            break;
-        }
-        let length = rz / curvature;
-        for i in 0..x.len() {
-            x[i] += length * direction[i];
-            r[i] -= length * q[i];
-        }
-        z = precondition(&r);
-        let next = inner(&r, &z);
-        let beta = next / rz;
-        rz = next;
-        direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + beta * *d);
+        let mut step = Mat::from_fn(p, 1, |i, _| -self.gradient[i]);
+        solve_factored(l.as_ref(), step.as_mut());
+        let mut all = vec![0.0; self.gradient.len()];
+        all[..p].copy_from_slice(step.col_as_slice(0));
+        Ok(Solution { step: Some(all), reached: true })
     }
-    Ok(x)
+
+    /// To a relative residual, or as near as so many products come.
+    fn solve<T: Field>(&mut self, linear: &mut Linear<'_, T>, metric: &Metric, lambda: f64) -> Result<Solution> {
+        let mut x = vec![0.0; self.gradient.len()];
+        let mut r: Vec<f64> = self.gradient.iter().map(|g| -g).collect();
+        // `O` is where it is best: what its gradient still says is rounding.
+        r[self.form.range(Part::O).start..].fill(0.0);
+        let mut z = metric.solve(&r);
+        let mut direction = z.clone();
+        let mut rz = inner(&r, &z);
+        let goal = self.limits.accuracy.powi(2) * rz;
+        let mut reached = rz <= goal;
+        for _ in 0..self.limits.products {
+            if (self.limits.stop)() {
+                return Err(Error::Interrupted);
+            }
+            // Products see the size of their argument as 1: single precision ends at 10⁻³⁸.
+            let size = direction.iter().fold(0.0_f64, |size, v| size.max(v.abs()));
+            if reached || size == 0.0 {
+                break;
+            }
+            let unit: Vec<T> = direction.iter().map(|v| T::from_f64(v / size)).collect();
+            let product = linear.projected_product(self.elimination, &unit);
+            *self.products += 1;
+            let damping = metric.times(&direction);
+            let q: Vec<f64> = product.iter().zip(damping).map(|(q, d)| q.to_f64() * size + lambda * d).collect();
+            let curvature = inner(&direction, &q);
+            if curvature <= 0.0 {
+                break;
+            }
+            let length = rz / curvature;
+            for i in 0..x.len() {
+                x[i] += length * direction[i];
+                r[i] -= length * q[i];
+            }
+            z = metric.solve(&r);
+            let next = inner(&r, &z);
+            let beta = next / rz;
+            rz = next;
+            reached = rz <= goal;
+            direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + beta * *d);
+        }
+        Ok(Solution { step: Some(x), reached })
+    }
 }
 
 fn inner(a: &[f64], b: &[f64]) -> f64 {
@@ -241,6 +328,8 @@ mod tests {
     use super::*;
     use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
     use crate::layer::{AttentionLayer, Mask};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
     fn problem(form: Form, n: usize, seed: u64) -> (AttentionLayer, Batch<f64>) {

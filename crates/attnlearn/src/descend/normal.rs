@@ -16,9 +16,10 @@ use super::linear::Linear;
 use super::pass::Pass;
 use super::student::{Form, Part};
 use crate::linalg::Mat;
-use crate::linalg::symmetric::{multiply, update_lower};
+use crate::linalg::symmetric::{Tile, multiply, tiles, update_lower};
 use crate::{Error, Result};
-use faer::MatRef;
+use faer::{MatMut, MatRef};
+use rayon::prelude::*;
 
 /// Most parameters beside `O` of a student that is small.
 const MOST: usize = 1024;
@@ -29,8 +30,16 @@ const WORTH: usize = 300;
 /// Whether writing the matrix out is cheaper than the products that conjugate gradients would need.
 pub(super) fn is_small(form: &Form) -> bool {
     let p = form.range(Part::O).start;
-    // A row of an output costs p²/2 here; products of a row cost about six times all parameters.
+    // A row of an output costs p²/2 here, or less; products of a row cost about six times all parameters.
     p <= MOST && p * p * form.d_out / 2 <= WORTH * 6 * form.len()
+}
+
+/// Most parameters beside `O` of a student whose matrix is written out if nothing else helps.
+const LARGEST: usize = 4096;
+
+/// Whether the matrix can be written out at all.
+pub(super) fn fits_memory(form: &Form) -> bool {
+    form.range(Part::O).start <= LARGEST
 }
 
 /// The lower triangle of `JᵀP⊥J`; `stop` is asked at every chunk.
@@ -43,97 +52,193 @@ pub(super) fn normal_matrix(
 ) -> Result<Mat<f64>> {
     let (p, c) = (form.range(Part::O).start, columns(form));
     let mut jj = Mat::zeros(p, p);
-    // (H̄ᵀJ_e)ᵀ for every output, side by side.
-    let mut cross = Mat::<f64>::zeros(p, c * form.d_out);
+    // H̄ᵀJ_e for every output, side by side.
+    let mut cross = Mat::<f64>::zeros(c, p * form.d_out);
+    let heads_alone = form.rank.is_none() && form.value_rank.is_none() && !form.key_bias && !form.bias;
     for (range, pass, values) in linear.passes() {
         if stop() {
             return Err(Error::Interrupted);
         }
-        let x = batch.inputs(range);
-        let rows = x.len() / form.d;
-        let jacobian = rows_of_jacobian(form, pass, values, x, batch.shape.k);
+        let chunk = ChunkOf { form, pass, values, x: batch.inputs(range), k: batch.shape.k };
+        if heads_alone { chunk.add_products(&mut jj, &mut cross) } else { chunk.add_rows(&mut jj, &mut cross) }
+    }
+    elimination.solve_half(&mut cross);
+    // Side by side and transposed, so that all outputs are one product.
+    let mut stacked = Mat::zeros(p, c * form.d_out);
+    for e in 0..form.d_out {
+        stacked.as_mut().subcols_mut(e * c, c).copy_from(cross.as_ref().subcols(e * p, p).transpose());
+    }
+    update_lower(jj.as_mut(), -1.0, stacked.as_ref(), stacked.as_ref());
+    Ok(jj)
+}
+
+/// A chunk of sequences and the pass over it.
+struct ChunkOf<'a> {
+    form: &'a Form,
+    pass: &'a Pass<f64>,
+    values: &'a [f64],
+    x: &'a [f64],
+    k: usize,
+}
+
+impl ChunkOf<'_> {
+    fn rows(&self) -> usize {
+        self.x.len() / self.form.d
+    }
+
+    /// For every row and head `D`, output by output, a number for every key that is seen.
+    fn each_query(&self, mut each: impl FnMut(usize, usize, &[f64])) {
+        let (m, s, d_out, k, rows) = (self.form.heads, self.form.s(), self.form.d_out, self.k, self.rows());
+        let o = &self.values[self.form.range(Part::O)];
+        // Outputs of every token by every head, `[head][row][e]`.
+        let mut u = vec![0.0; m * rows * d_out];
+        for (h, u) in u.chunks_exact_mut(rows * d_out).enumerate() {
+            let of_head = MatRef::from_row_major_slice(&o[h * s * d_out..(h + 1) * s * d_out], s, d_out);
+            let tokens = self.pass.head_values(self.form, self.x, h);
+            multiply(MatMut::from_row_major_slice_mut(u, rows, d_out), false, 1.0, tokens, of_head);
+        }
+        let mut weights = vec![0.0; k * d_out];
+        for row in 0..rows {
+            let first = row / k * k;
+            for h in 0..m {
+                let p = self.pass.attention(self.form, row, h);
+                let u = &u[(h * rows + first) * d_out..(h * rows + first + k) * d_out];
+                for e in 0..d_out {
+                    let mean: f64 = p.iter().zip(u.chunks_exact(d_out)).map(|(p, u)| p * u[e]).sum();
+                    for (b, p) in p.iter().enumerate() {
+                        weights[e * k + b] = p * (u[b * d_out + e] - mean);
+                    }
+                    weights[e * k + p.len()..(e + 1) * k].fill(0.0);
+                }
+                each(row, h, &weights);
+            }
+        }
+    }
+
+    /// `out ← Σ_b D_b v_b` of one output.
+    fn mix<'b>(weights: &[f64], vector: impl Fn(usize) -> &'b [f64], out: &mut [f64]) {
+        out.fill(0.0);
+        for (b, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
+            out.iter_mut().zip(vector(b)).for_each(|(out, x)| *out += weight * x);
+        }
+    }
+
+    /// Heads of full rank and nothing else: `J = x_a ⊗ XᵀD`, so with all heads' `XᵀD` stacked
+    ///
+    /// ```text
+    /// JᵀJ = Σ_a (x_aᵀx_a) ⊗ (XᵀD DᵀX)      H̄ᵀJ_e = Σ_a x_a ⊗ (h_aᵀ (XᵀD)_e)
+    /// ```
+    ///
+    /// a row costs what an output of it would otherwise.
+    fn add_products(&self, jj: &mut Mat<f64>, cross: &mut Mat<f64>) {
+        let (d, m, d_out, k, rows) = (self.form.d, self.form.heads, self.form.d_out, self.k, self.rows());
+        let (md, p) = (m * d, jj.nrows());
+        // XᵀD, `[row][e][head and coordinate]`.
+        let mut seen = vec![0.0; rows * d_out * md];
+        self.each_query(|row, h, weights| {
+            let first = row / k * k;
+            for e in 0..d_out {
+                let out = &mut seen[(row * d_out + e) * md + h * d..][..d];
+                Self::mix(&weights[e * k..(e + 1) * k], |b| &self.x[(first + b) * d..(first + b + 1) * d], out);
+            }
+        });
+        // XᵀD DᵀX, the lower triangle column by column, a column for every row.
+        let pairs = md * (md + 1) / 2;
+        let mut squares = vec![0.0; pairs * rows];
+        squares.par_chunks_exact_mut(pairs).zip(seen.par_chunks_exact(d_out * md)).for_each(|(column, seen)| {
+            let seen = MatRef::from_column_major_slice(seen, md, d_out);
+            let mut square = Mat::zeros(md, md);
+            multiply(square.as_mut(), false, 1.0, seen, seen.transpose());
+            let mut at = 0;
+            for j in 0..md {
+                column[at..at + md - j].copy_from_slice(&square.col_as_slice(j)[j..]);
+                at += md - j;
+            }
+        });
+        let squares = MatRef::from_column_major_slice(&squares, pairs, rows);
+        let x = MatRef::from_row_major_slice(self.x, rows, d);
+        tiles(jj.as_mut(), p, md).into_par_iter().for_each(|Tile { col, mut part, .. }| {
+            let v = col / md;
+            // x_a[u] x_a[v] for all u from v on.
+            let products = Mat::from_fn(rows, d - v, |a, u| x[(a, v + u)] * x[(a, v)]);
+            let mut sums = Mat::zeros(pairs, d - v);
+            multiply(sums.as_mut(), false, 1.0, squares, products.as_ref());
+            for u in 0..d - v {
+                let (sums, top) = (sums.col_as_slice(u), (v + u) * md);
+                let mut at = 0;
+                for j in 0..md {
+                    for i in j..md {
+                        part[(top + i, j)] += sums[at];
+                        if u > 0 && i > j {
+                            part[(top + j, i)] += sums[at];
+                        }
+                        at += 1;
+                    }
+                }
+            }
+        });
+        let (h, seen) = (self.pass.pooled(self.form), MatRef::from_column_major_slice(&seen, d_out * md, rows));
+        let blocks: Vec<Mat<f64>> = (0..d)
+            .into_par_iter()
+            .map(|u| {
+                let scaled = Mat::from_fn(h.ncols(), rows, |c, a| h[(a, c)] * x[(a, u)]);
+                let mut block = Mat::zeros(h.ncols(), d_out * md);
+                multiply(block.as_mut(), false, 1.0, scaled.as_ref(), seen.transpose());
+                block
+            })
+            .collect();
+        for (u, block) in blocks.iter().enumerate() {
+            for e in 0..d_out {
+                let mut place = cross.as_mut().subcols_mut(e * p + u * md, md);
+                place += block.as_ref().subcols(e * md, md);
+            }
+        }
+    }
+
+    /// Row by row.
+    fn add_rows(&self, jj: &mut Mat<f64>, cross: &mut Mat<f64>) {
+        let (form, rows, p) = (self.form, self.rows(), jj.nrows());
+        let jacobian = self.jacobian();
         update_lower(jj.as_mut(), 1.0, jacobian.as_ref(), jacobian.as_ref());
-        let h = pass.pooled(form);
+        let h = self.pass.pooled(form);
         for e in 0..form.d_out {
             let of_output = jacobian.as_ref().subcols(e * rows, rows);
-            let mut place = cross.as_mut().subcols_mut(e * c, c);
-            multiply(place.as_mut().subcols_mut(0, h.ncols()), true, 1.0, of_output, h);
+            let mut place = cross.as_mut().subcols_mut(e * p, p);
+            multiply(place.as_mut().subrows_mut(0, h.ncols()), true, 1.0, h.transpose(), of_output.transpose());
             if form.bias {
                 for j in 0..rows {
                     for i in 0..p {
-                        place[(i, c - 1)] += of_output[(i, j)];
+                        place[(h.ncols(), i)] += of_output[(i, j)];
                     }
                 }
             }
         }
     }
-    let mut solved = Mat::zeros(c, p * form.d_out);
-    for e in 0..form.d_out {
-        solved.as_mut().subcols_mut(e * p, p).copy_from(cross.as_ref().subcols(e * c, c).transpose());
-    }
-    elimination.solve(&mut solved);
-    // Side by side and transposed, so that all outputs are one product: it is symmetric as a whole.
-    let mut stacked = Mat::zeros(p, c * form.d_out);
-    for e in 0..form.d_out {
-        stacked.as_mut().subcols_mut(e * c, c).copy_from(solved.as_ref().subcols(e * p, p).transpose());
-    }
-    update_lower(jj.as_mut(), -1.0, cross.as_ref(), stacked.as_ref());
-    Ok(jj)
-}
 
-/// `Jᵀ` of a chunk, p × (rows d_out); the rows of output `e` stand in columns `e·rows..`.
-fn rows_of_jacobian(form: &Form, pass: &Pass<f64>, values: &[f64], x: &[f64], k: usize) -> Mat<f64> {
-    let (d, m, r, s, d_out) = (form.d, form.heads, form.r(), form.s(), form.d_out);
-    let rows = x.len() / d;
-    let [a, b, c, v] = [Part::A, Part::B, Part::C, Part::V].map(|part| form.range(part));
-    let o = &values[form.range(Part::O)];
-    let mut jacobian = Mat::zeros(form.range(Part::O).start, rows * d_out);
-    // Outputs of every token by every head, `[head][row][e]`.
-    let mut u = vec![0.0; m * rows * d_out];
-    for (h, u) in u.chunks_exact_mut(rows * d_out).enumerate() {
-        let of_head = MatRef::from_row_major_slice(&o[h * s * d_out..(h + 1) * s * d_out], s, d_out);
-        let tokens = pass.head_values(form, x, h);
-        multiply(faer::MatMut::from_row_major_slice_mut(u, rows, d_out), false, 1.0, tokens, of_head);
-    }
-    let (mut weights, mut z) = (vec![0.0; k * d_out], vec![0.0; d]);
-    let (mut xd, mut kd) = (vec![0.0; d_out * d], vec![0.0; d_out * r]);
-    for row in 0..rows {
-        let first = row / k * k;
-        let x_a = &x[row * d..(row + 1) * d];
-        for h in 0..m {
-            let p = pass.attention(form, row, h);
-            let u = &u[(h * rows + first) * d_out..(h * rows + first + k) * d_out];
-            // D_b, XᵀD and KᵀD, by output.
-            for e in 0..d_out {
-                let mean: f64 = p.iter().zip(u.chunks_exact(d_out)).map(|(p, u)| p * u[e]).sum();
-                for (b, p) in p.iter().enumerate() {
-                    weights[e * k + b] = p * (u[b * d_out + e] - mean);
-                }
-            }
-            xd.fill(0.0);
-            kd.fill(0.0);
-            for e in 0..d_out {
-                for (b, weight) in weights[e * k..e * k + p.len()].iter().enumerate() {
-                    let token = &x[(first + b) * d..(first + b + 1) * d];
-                    xd[e * d..(e + 1) * d].iter_mut().zip(token).for_each(|(out, x)| *out += weight * x);
-                    if form.rank.is_some() {
-                        let key = pass.key(form, first + b, h);
-                        kd[e * r..(e + 1) * r].iter_mut().zip(key).for_each(|(out, x)| *out += weight * x);
-                    }
-                }
-            }
+    /// `Jᵀ`, p × (rows d_out); the rows of output `e` stand in columns `e·rows..`.
+    fn jacobian(&self) -> Mat<f64> {
+        let Self { form, pass, x, k, .. } = *self;
+        let (d, m, r, s, d_out, rows) = (form.d, form.heads, form.r(), form.s(), form.d_out, self.rows());
+        let [a, b, c, v] = [Part::A, Part::B, Part::C, Part::V].map(|part| form.range(part));
+        let o = &self.values[form.range(Part::O)];
+        let mut jacobian = Mat::zeros(form.range(Part::O).start, rows * d_out);
+        let (mut xd, mut kd, mut z) = (vec![0.0; d], vec![0.0; r], vec![0.0; d]);
+        self.each_query(|row, h, weights| {
+            let first = row / k * k;
+            let token = |b: usize| &x[(first + b) * d..(first + b + 1) * d];
             if form.value_rank.is_some() {
-                z.fill(0.0);
-                for (b, p) in p.iter().enumerate() {
-                    let token = &x[(first + b) * d..(first + b + 1) * d];
-                    z.iter_mut().zip(token).for_each(|(z, x)| *z += p * x);
-                }
+                Self::mix(pass.attention(form, row, h), token, &mut z);
             }
             for e in 0..d_out {
+                let weights = &weights[e * k..(e + 1) * k];
+                // XᵀD and KᵀD.
+                Self::mix(weights, token, &mut xd);
+                if form.rank.is_some() {
+                    Self::mix(weights, |b| pass.key(form, first + b, h), &mut kd);
+                }
                 let column = jacobian.col_as_slice_mut(e * rows + row);
-                let (xd, kd) = (&xd[e * d..(e + 1) * d], &kd[e * r..(e + 1) * r]);
-                let keys = if form.rank.is_some() { kd } else { xd };
-                for (i, x) in x_a.iter().enumerate() {
+                let keys = if form.rank.is_some() { &kd } else { &xd };
+                for (i, x) in token(row - first).iter().enumerate() {
                     let at = a.start + (i * m + h) * r;
                     column[at..at + r].iter_mut().zip(keys).for_each(|(out, key)| *out = x * key);
                 }
@@ -154,9 +259,9 @@ fn rows_of_jacobian(form: &Form, pass: &Pass<f64>, values: &[f64], x: &[f64], k:
                     }
                 }
             }
-        }
+        });
+        jacobian
     }
-    jacobian
 }
 
 #[cfg(test)]

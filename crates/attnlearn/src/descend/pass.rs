@@ -83,6 +83,26 @@ impl<T: Field> Pass<T> {
 
     /// `Y` of the sequences `x`, `[n][k][d]`.
     pub fn forward(&mut self, form: &Form, values: &[T], x: &[T], k: usize) {
+        self.pool(form, values, x, k);
+        self.outputs(form, values);
+    }
+
+    /// `Y`, after [`Self::pool`].
+    pub(super) fn outputs(&mut self, form: &Form, values: &[T]) -> &[T] {
+        let rows = self.rows;
+        fit(&mut self.y, rows * form.d_out);
+        let y = &mut self.y[..rows * form.d_out];
+        if form.bias {
+            let bias = &values[form.range(Part::Bias)];
+            y.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
+        }
+        let o = form.view(Part::O, values);
+        multiply(rows_of_mut(y, rows, form.d_out), form.bias, T::ONE, rows_of(&self.h, rows, form.heads * form.s()), o);
+        &self.y[..rows * form.d_out]
+    }
+
+    /// `H` of the sequences `x`: all of [`Self::forward`] that does not depend on `O`.
+    pub(super) fn pool(&mut self, form: &Form, values: &[T], x: &[T], k: usize) {
         let rows = x.len() / form.d;
         (self.k, self.rows) = (k, rows);
         let (m, s) = (form.heads, form.s());
@@ -92,7 +112,6 @@ impl<T: Field> Pass<T> {
         Self::tokens_times(x, rows, form, Part::C, values, &mut self.t);
         fit(&mut self.p, rows * m * k);
         fit(&mut self.h, rows * m * s);
-        fit(&mut self.y, rows * form.d_out);
         vectorised(Attend {
             layout: self.layout(form),
             q: Vectors::of_heads(&self.q, m, form.r()),
@@ -102,13 +121,6 @@ impl<T: Field> Pass<T> {
             p: &mut self.p,
             h: &mut self.h,
         });
-        let y = &mut self.y[..rows * form.d_out];
-        if form.bias {
-            let bias = &values[form.range(Part::Bias)];
-            y.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
-        }
-        let o = form.view(Part::O, values);
-        multiply(rows_of_mut(y, rows, form.d_out), form.bias, T::ONE, rows_of(&self.h, rows, m * s), o);
     }
 
     /// `H`, one row per row: what `O` is applied to.
@@ -145,14 +157,16 @@ impl<T: Field> Pass<T> {
 
     /// Adds the adjoint of `g`, `[rows][d_out]`, to `gradient`; after [`Self::forward`] at the same `x`.
     pub fn adjoint(&mut self, form: &Form, values: &[T], x: &[T], g: &[T], gradient: &mut [T]) {
-        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
-        let g = rows_of(g, rows, form.d_out);
-        let block = |gradient: &mut [T], part: Part, left: MatRef<'_, T>, right: MatRef<'_, T>| {
-            let (height, width) = form.shape(part);
-            let place = &mut gradient[form.range(part)];
-            multiply(MatMut::from_row_major_slice_mut(place, height, width), true, T::ONE, left.transpose(), right);
-        };
-        block(gradient, Part::O, rows_of(&self.h, rows, m * s), g);
+        self.adjoint_to_outputs(form, g, gradient);
+        self.adjoint_to_heads(form, values, x, g, gradient);
+    }
+
+    /// The part of [`Self::adjoint`] that `O` and the bias have.
+    fn adjoint_to_outputs(&self, form: &Form, g: &[T], gradient: &mut [T]) {
+        let (rows, g) = (self.rows, rows_of(g, self.rows, form.d_out));
+        let place = &mut gradient[form.range(Part::O)];
+        let (height, width) = form.shape(Part::O);
+        multiply(MatMut::from_row_major_slice_mut(place, height, width), true, T::ONE, self.pooled(form).transpose(), g);
         if form.bias {
             let place = &mut gradient[form.range(Part::Bias)];
             for i in 0..rows {
@@ -161,8 +175,32 @@ impl<T: Field> Pass<T> {
                 }
             }
         }
-        fit(&mut self.dh, rows * m * s);
-        multiply(rows_of_mut(&mut self.dh, rows, m * s), false, T::ONE, g, form.view(Part::O, values).transpose());
+    }
+
+    /// The part of [`Self::adjoint`] that all others have.
+    pub fn adjoint_to_heads(&mut self, form: &Form, values: &[T], x: &[T], g: &[T], gradient: &mut [T]) {
+        let (rows, ms) = (self.rows, form.heads * form.s());
+        fit(&mut self.dh, rows * ms);
+        let g = rows_of(g, rows, form.d_out);
+        multiply(rows_of_mut(&mut self.dh, rows, ms), false, T::ONE, g, form.view(Part::O, values).transpose());
+        self.adjoint_of_pooled(form, x, gradient);
+    }
+
+    /// Room for `∂H`, one row per row, which [`Self::adjoint_of_pooled`] reads.
+    pub(super) fn pooled_adjoint(&mut self, form: &Form) -> (MatMut<'_, T>, MatRef<'_, T>) {
+        let (rows, ms) = (self.rows, form.heads * form.s());
+        fit(&mut self.dh, rows * ms);
+        (rows_of_mut(&mut self.dh, rows, ms), rows_of(&self.h, rows, ms))
+    }
+
+    /// Adds the adjoint of `∂H` to `gradient`, in all parts but `O` and the bias.
+    pub(super) fn adjoint_of_pooled(&mut self, form: &Form, x: &[T], gradient: &mut [T]) {
+        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
+        let block = |gradient: &mut [T], part: Part, left: MatRef<'_, T>, right: MatRef<'_, T>| {
+            let (height, width) = form.shape(part);
+            let place = &mut gradient[form.range(part)];
+            multiply(MatMut::from_row_major_slice_mut(place, height, width), true, T::ONE, left.transpose(), right);
+        };
         let (low_rank, low_values) = (form.rank.is_some(), form.value_rank.is_some());
         let room = |buffer: &mut Vec<T>, wanted: bool, len: usize| {
             if wanted {
@@ -200,6 +238,18 @@ impl<T: Field> Pass<T> {
 
     /// The derivative of `Y` along `direction`, into `out`, `[rows][d_out]`; after [`Self::forward`] at the same `x`.
     pub fn derivative(&mut self, form: &Form, values: &[T], x: &[T], direction: &[T], out: &mut [T]) {
+        self.derivative_of_heads(form, values, x, direction, out);
+        let (rows, ms) = (self.rows, form.heads * form.s());
+        if form.bias {
+            let bias = &direction[form.range(Part::Bias)];
+            out.chunks_exact_mut(form.d_out).for_each(|y| y.iter_mut().zip(bias).for_each(|(y, b)| *y += *b));
+        }
+        let d_o = form.view(Part::O, direction);
+        multiply(rows_of_mut(out, rows, form.d_out), true, T::ONE, rows_of(&self.h, rows, ms), d_o);
+    }
+
+    /// The same along a direction that leaves `O` and the bias alone.
+    pub fn derivative_of_heads(&mut self, form: &Form, values: &[T], x: &[T], direction: &[T], out: &mut [T]) {
         let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
         Self::tokens_times(x, rows, form, Part::A, direction, &mut self.dq);
         Self::tokens_times(x, rows, form, Part::B, direction, &mut self.dk);
@@ -218,13 +268,8 @@ impl<T: Field> Pass<T> {
             du: form.value_rank.is_some().then(|| Vectors::of_heads(&self.du, m, s)),
             dh: &mut self.dh,
         });
-        if form.bias {
-            let bias = &direction[form.range(Part::Bias)];
-            out.chunks_exact_mut(form.d_out).for_each(|y| y.copy_from_slice(bias));
-        }
-        let (o, d_o) = (form.view(Part::O, values), form.view(Part::O, direction));
-        multiply(rows_of_mut(out, rows, form.d_out), form.bias, T::ONE, rows_of(&self.dh, rows, m * s), o);
-        multiply(rows_of_mut(out, rows, form.d_out), true, T::ONE, rows_of(&self.h, rows, m * s), d_o);
+        let o = form.view(Part::O, values);
+        multiply(rows_of_mut(out, rows, form.d_out), false, T::ONE, rows_of(&self.dh, rows, m * s), o);
     }
 }
 

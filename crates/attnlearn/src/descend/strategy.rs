@@ -2,23 +2,27 @@
 //!
 //! ```text
 //! start:    random heads
-//! descend:  large students only: Adam in single precision on small batches
+//! descend:  Adam in single precision; small students by the evidence, which few examples suffice for, large ones on small batches
 //! refine:   Gauss–Newton in double precision
-//! judge:    exact: done.  Stalled: the head whose removal costs least is drawn anew, and on; then another start.
+//! judge:    exact: done.  Stalled: another start; of a large student the head whose removal costs least is drawn anew, and on.
 //! end:      what is left unexplained is refined on all examples
 //! ```
 //!
-//! What goes wrong is nearly always the same: two heads of the student share one of the teacher, and another of the teacher's has none. The refit of
-//! the outputs shows which head is in the way without trying. Independent starts that end at one and the same error are taken for its floor: noise, or a
-//! student that is too small. (Of a large student there is one start: heads drawn anew that lead back to the same error are taken for it.)
+//! With examples in plenty what goes wrong is nearly always the same: two heads of the student share one of the teacher, and another of the teacher's
+//! has none. The refit of the outputs shows which head is in the way without trying. With few examples what goes wrong is that all heads are wrong, and
+//! what helps are beliefs ([`Belief`]): the norm of attention matrices that starts believe in differs from one to the next.
+//!
+//! Independent starts that end at one and the same error are taken for its floor: noise, or a student that is too small. (Of a large student there is
+//! one start: heads drawn anew that lead back to the same error are taken for it.)
 //!
 //! Small students are searched by a crowd of [`Chain`]s, one at first and twice as many after every round in which none succeeded: threads share
 //! them. Large students have one chain, whose every product is shared instead.
 //!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
-use super::adam::{Adam, AdamSettings};
+use super::adam::{Adam, AdamSettings, Scaling};
 use super::batch::Batch;
+use super::evidence::Belief;
 use super::newton::{Newton, NewtonSettings};
 use super::student::{Form, Part, Student};
 use super::varpro::Stop;
@@ -33,7 +37,7 @@ use serde::{Deserialize, Serialize};
 pub struct StrategySettings {
     /// Seed of starts and batches.
     pub seed: u64,
-    /// Heads drawn anew after a start, for each head there is (default 2).
+    /// Heads of large students drawn anew after a start, for each head there is (default 2).
     pub redraws: usize,
     /// Share of unexplained variance that counts as none (default 10⁻²²).
     pub goal: f64,
@@ -47,7 +51,7 @@ impl Default for StrategySettings {
     }
 }
 
-/// Students with at most so many parameters beside `O` go to Gauss–Newton at once.
+/// Students with at most so many parameters beside `O` are small.
 const SMALL: usize = 8192;
 
 /// Independent ends at the same error for it to be the floor.
@@ -69,8 +73,9 @@ const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, For
 /// What sizes decide.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// After a start and after a head was drawn anew.
-    descents: Option<[AdamSettings; 2]>,
+    large: bool,
+    /// Of a large student.
+    batch: usize,
     newton: NewtonSettings,
     /// Sequences for Gauss–Newton.
     refine: usize,
@@ -83,20 +88,41 @@ impl Plan {
         let k = examples.shape.k;
         let pooled = form.heads * form.s();
         let batch = ((10 * pooled).clamp(256, 4096) / k).max(1);
-        let adam = |steps: usize| AdamSettings { steps, batch, goal: 1e-9, ..AdamSettings::default() };
         let large = form.range(Part::O).start > SMALL;
-        // Five times as many numbers as unknowns, and enough rows for the refit.
-        let rows = (5 * form.len() / form.d_out).max(5 * pooled).max(2000);
+        // So many times as many numbers as unknowns, and enough rows for the refit. A head shows a query only as many directions as there are keys: few
+        // rows make products cheap, and a condition that takes many of them.
+        let rows = (if large { 30 } else { 5 } * form.len() / form.d_out).max(5 * pooled).max(2000);
         let refine = rows.div_ceil(k).min(examples.len());
         // A start with its redraws, at least; for small students as many as a given number of operations allows.
-        let least = 1 + settings.redraws * form.heads;
+        let least = 1 + if large { settings.redraws * form.heads } else { 2 };
         let operations = (refine * k * form.len()) as f64;
         let most = (settings.effort * 8e6 / operations.max(1.0)).min(4000.0).max(settings.effort * least as f64);
         Self {
-            descents: large.then(|| [adam(1500), adam(600)]),
+            large,
+            batch,
             newton: NewtonSettings { goal: settings.goal, steps: if large { 25 } else { 80 }, ..NewtonSettings::default() },
             refine,
             most: most as usize,
+        }
+    }
+
+    /// The descent of a start, or after so many of its heads were drawn anew.
+    fn descent(&self, start: usize, redraws: usize) -> AdamSettings {
+        if self.large {
+            let steps = if redraws == 0 { 1500 } else { 600 };
+            return AdamSettings { steps, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
+        }
+        // Slower after every few failures.
+        let steps = 300 << (start / 4).min(4);
+        let belief = Belief { noise: 3.0, norm: NORMS[start % NORMS.len()], evidence: start.is_multiple_of(2) };
+        AdamSettings {
+            steps,
+            rate: 0.4,
+            scaling: Scaling::Entries,
+            batch: usize::MAX,
+            goal: 1e-9,
+            belief: Some((belief, 3e-3)),
+            ..AdamSettings::default()
         }
     }
 }
@@ -171,7 +197,8 @@ pub struct State {
 pub struct Run<'a> {
     form: Form,
     examples: &'a Batch<f64>,
-    single: Option<Batch<f32>>,
+    /// What descent sees.
+    single: Batch<f32>,
     refine: Batch<f64>,
     variance: f64,
     plan: Plan,
@@ -188,7 +215,7 @@ impl<'a> Run<'a> {
         let plan = Plan::new(&form, examples, &settings);
         let refine = examples.select(&(0..plan.refine).collect::<Vec<_>>());
         let variance = refine.variance()?;
-        let single = plan.descents.is_some().then(|| examples.cast());
+        let single = if plan.large { examples.cast() } else { refine.cast() };
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
         let mut run = Self { form, examples, single, refine, variance, plan, settings, state };
         let first = run.start()?;
@@ -206,7 +233,7 @@ impl<'a> Run<'a> {
                 Stage::Descend(descent) => {
                     let (adam, student) = descent.as_ref();
                     let right = student.form == form && student.values.len() == form.len();
-                    run.plan.descents.is_some() && right && adam.fits(&form, examples.len())
+                    right && adam.fits(&form, run.single.len())
                 }
                 Stage::Refine(_) | Stage::Over(..) => true,
             };
@@ -233,11 +260,8 @@ impl<'a> Run<'a> {
         Ok(Chain { stage, start, redraws: 0, base: None, student, rng })
     }
 
-    /// Adam for large students, Gauss–Newton for small ones.
+    /// A descent.
     fn first_stage(&self, student: &Student<f64>, (start, redraws): (usize, usize)) -> Stage {
-        if self.plan.descents.is_none() {
-            return Stage::Refine(Newton::new(&self.plan.newton));
-        }
         let seed = self.settings.seed.wrapping_add((start * 1000 + redraws) as u64);
         let values = student.values.iter().map(|v| *v as f32).collect();
         Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
@@ -272,7 +296,7 @@ impl<'a> Run<'a> {
         let elimination = self.refine.refit(&self.form, &mut student.values)?;
         let costs = elimination.removal_costs(&self.form, &student.values);
         let dearest = costs.iter().copied().fold(0.0, f64::max);
-        Ok(costs.iter().filter(|cost| **cost > 1e-3 * dearest).count())
+        Ok(costs.iter().filter(|cost| **cost > IDLE * dearest).count())
     }
 
     /// Share of unexplained variance of what goes on: the best chain's.
@@ -290,8 +314,7 @@ impl<'a> Run<'a> {
 
     /// Steps of the descent that goes on, or would.
     pub fn descent_steps(&self) -> usize {
-        let redrawn = self.state.chains.first().is_some_and(|chain| chain.redraws > 0);
-        self.plan.descents.as_ref().map_or(0, |descents| descents[usize::from(redrawn)].steps)
+        self.state.chains.first().map_or(0, |chain| self.plan.descent(chain.start, chain.redraws).steps)
     }
 
     /// Refinements allowed.
@@ -335,13 +358,10 @@ impl<'a> Run<'a> {
             Stage::Over(..) => {}
             Stage::Descend(descent) => {
                 let (adam, student) = descent.as_mut();
-                let (Some(settings), Some(examples)) = (&self.plan.descents, &self.single) else {
-                    return Err(Error::input("run", "it descends without a plan", "begin a new one"));
-                };
-                let settings = &settings[usize::from(chain.redraws > 0)];
-                let until = adam.step + STEPS;
+                let settings = self.plan.descent(chain.start, chain.redraws);
+                let until = adam.step + if self.plan.large { STEPS } else { MANY_STEPS };
                 let mut stopped = false;
-                let over = adam.run(student, examples, settings, &mut |adam| {
+                let over = adam.run(student, &self.single, &settings, &mut |adam| {
                     stopped = stop();
                     stopped || adam.step >= until
                 })?;
@@ -354,9 +374,17 @@ impl<'a> Run<'a> {
                 }
             }
             Stage::Refine(newton) => {
-                for _ in 0..if self.plan.descents.is_some() { 1 } else { STEPS } {
+                for _ in 0..if self.plan.large { 1 } else { STEPS } {
                     let student = &mut chain.student;
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
+                    if why.is_none() && newton.crawls() && chain.redraws < self.form.heads {
+                        // Heads that coincide: the error falls with the square of their difference alone, ever more slowly.
+                        let drawn = self.draw_idle(student, &mut chain.rng)?;
+                        if drawn > 0 {
+                            chain.redraws += drawn;
+                            *newton = Newton::new(&self.plan.newton);
+                        }
+                    }
                     if let Some(why) = why {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         chain.stage = Stage::Over(why, nmse);
@@ -368,6 +396,23 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Draws heads anew that do nothing, the cheapest first: of two that coincide one does nothing, and then the other everything. How many.
+    fn draw_idle(&self, student: &mut Student<f64>, rng: &mut ChaCha8Rng) -> Result<usize> {
+        let mut busy: Vec<usize> = (0..self.form.heads).collect();
+        while busy.len() > 1 {
+            let elimination = self.refine.refit(&self.form, &mut student.values)?;
+            let costs = elimination.removal_costs(&self.form, &student.values);
+            let least = cheapest(&busy.iter().map(|head| costs[*head]).collect::<Vec<_>>());
+            if costs[busy[least]] > IDLE * costs.iter().copied().fold(0.0, f64::max) {
+                break;
+            }
+            let head = busy.remove(least);
+            let norm = student.norm_beside(head);
+            student.draw_head(head, norm, rng);
+        }
+        Ok(self.form.heads - busy.len())
+    }
+
     /// What to do after a round.
     fn judge(&mut self) -> Result<()> {
         let mut exact = false;
@@ -375,7 +420,7 @@ impl<'a> Run<'a> {
             let Stage::Over(why, nmse) = chain.stage else { continue };
             self.state.refined += 1;
             exact |= why == Stop::Goal;
-            if self.plan.descents.is_some() && chain.base.as_ref().is_some_and(|base| (nmse / base.nmse - 1.0).abs() <= SAME) {
+            if self.plan.large && chain.base.as_ref().is_some_and(|base| (nmse / base.nmse - 1.0).abs() <= SAME) {
                 // Large students have no time for independent starts: a head drawn anew that changes nothing counts as one.
                 self.state.ends.push(nmse);
             }
@@ -412,11 +457,11 @@ impl<'a> Run<'a> {
         let mut chains = std::mem::take(&mut self.state.chains);
         for chain in &mut chains {
             match &chain.base {
-                Some(base) if chain.redraws < self.settings.redraws * self.form.heads => {
+                Some(base) if self.plan.large && chain.redraws < self.settings.redraws * self.form.heads => {
                     chain.student = base.student.clone();
                     let elimination = self.refine.refit(&self.form, &mut chain.student.values)?;
                     let costs = elimination.removal_costs(&self.form, &chain.student.values);
-                    let least = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
+                    let least = cheapest(&costs);
                     let norm = chain.student.norm_beside(least);
                     chain.student.draw_head(least, norm, &mut chain.rng);
                     chain.redraws += 1;
@@ -433,7 +478,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        let most = if self.plan.descents.is_some() { 1 } else { CROWD };
+        let most = if self.plan.large { 1 } else { CROWD };
         for _ in chains.len()..(2 * chains.len()).min(most) {
             chains.push(self.start()?);
         }
@@ -476,8 +521,19 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Heads whose removal costs less than this share of what that of the dearest costs do nothing.
+const IDLE: f64 = 1e-3;
+
+/// The head whose removal costs least.
+fn cheapest(costs: &[f64]) -> usize {
+    (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
+}
+
 /// Steps between two looks.
 const STEPS: usize = 20;
+
+/// Those of the descent of a small student.
+const MANY_STEPS: usize = 200;
 
 /// Gain of a step on all examples below which there is no other.
 const SETTLED: f64 = 1e-6;

@@ -124,6 +124,13 @@ impl Form {
         }
     }
 
+    /// The same for attention matrices of another norm.
+    pub fn size_of(&self, part: Part, norm: f64) -> f64 {
+        let share = norm / Self::NORM;
+        let theta = if self.rank.is_some() { share.sqrt() } else { share };
+        self.size(part) * if matches!(part, Part::A | Part::B) { theta } else { 1.0 }
+    }
+
     /// `‖Θ‖_F` that heads begin with: heads that begin near 0 stay together.
     pub const NORM: f64 = 2.0;
 
@@ -166,9 +173,8 @@ impl<T: Field> Student<T> {
     /// Draws one head anew.
     pub fn draw_head(&mut self, head: usize, norm: f64, rng: &mut ChaCha8Rng) {
         let form = self.form;
-        let theta = if form.rank.is_some() { (norm / Form::NORM).sqrt() } else { norm / Form::NORM };
-        for (part, share) in [(Part::A, theta), (Part::B, theta), (Part::V, 1.0), (Part::O, 1.0)] {
-            let scale = share * form.size(part);
+        for part in [Part::A, Part::B, Part::V, Part::O] {
+            let scale = form.size_of(part, norm);
             for index in self.head_entries(part, head) {
                 self.values[index] = T::from_f64(scale * rng.sample::<f64, _>(StandardNormal));
             }
