@@ -42,6 +42,8 @@ pub struct Problem {
     /// In canonical form.
     pub teacher: AttentionLayer,
     pub examples: Batch<f64>,
+    /// More of them, where the outputs are all that can be judged.
+    pub fresh: Option<Batch<f64>>,
     /// Heads of the student.
     pub heads: usize,
     /// Rank of attention matrices; 0 for full.
@@ -101,7 +103,7 @@ fn transformer(d: usize, seed: u64) -> Result<Problem> {
     let stream = TeacherStream::new(&teacher, k, InputDistribution::Boolean, seed + 1000, None);
     let examples = Batch::read(&stream, 0..n.div_ceil(Block::<f64>::CAPACITY) as u64, n)?;
     let teacher = teacher.canonical(1e-9).layer;
-    Ok(Problem { teacher, examples, heads, rank, value_rank: rank, mask: Mask::None, noise: 0.0 })
+    Ok(Problem { teacher, examples, fresh: None, heads, rank, value_rank: rank, mask: Mask::None, noise: 0.0 })
 }
 
 /// The problem of a family, a dimension and a seed.
@@ -188,5 +190,7 @@ pub fn problem(name: &str, d: usize, seed: u64) -> Result<Problem> {
         examples.y.iter_mut().for_each(|y| *y += noise * size * normal(&mut rng));
     }
     debug_assert_eq!(stream.shape(), examples.shape);
-    Ok(Problem { teacher: teacher.canonical(1e-9).layer, examples, heads, rank, value_rank: 0, mask: spec.mask, noise })
+    let fresh = TeacherStream::new(&teacher, k, inputs, seed + 2000, None);
+    let fresh = if parity.is_some() { Some(Batch::read(&fresh, 0..8, 1000)?) } else { None };
+    Ok(Problem { teacher: teacher.canonical(1e-9).layer, examples, fresh, heads, rank, value_rank: 0, mask: spec.mask, noise })
 }
