@@ -2,7 +2,7 @@
 //!
 //! `varpro` is variable projection on small samples with dense normal equations: what the six-phase learner uses for its search in the span and
 //! for the final polish. `student` and `pass` are the layer as descent sees it, of any rank, with biases and mask, with its derivative and
-//! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them.
+//! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them, `evidence` says by what where examples are few.
 
 mod adam;
 mod attend;
