@@ -128,9 +128,6 @@ impl<T: Field> Adam<T> {
 
     fn batch(&mut self, examples: &Batch<T>, size: usize) -> Batch<T> {
         let n = examples.len();
-        if size >= n {
-            return examples.clone();
-        }
         if self.order.len() != n || self.next + size > n {
             self.order = (0..n).collect();
             self.order.shuffle(&mut self.rng);
@@ -151,14 +148,13 @@ impl<T: Field> Adam<T> {
     ) -> Result<bool> {
         examples.check(&student.form)?;
         let variance = examples.variance()? / examples.len() as f64;
-        let whole = (settings.batch >= examples.len()).then(|| examples.clone());
         while self.step < settings.steps && self.below < 10 {
             if stop(self) {
                 return Ok(false);
             }
             let drawn;
-            let batch = if let Some(whole) = &whole {
-                whole
+            let batch = if settings.batch >= examples.len() {
+                examples
             } else {
                 drawn = self.batch(examples, settings.batch);
                 &drawn

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Rows that go through a pass together: enough for products at full speed, few enough to stay in the cache.
-const ROWS: usize = 512;
+pub(super) const ROWS: usize = 512;
 
 /// Sequences with their outputs, in plain order.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! How likely attention matrices are when little is known: what few examples are learned by.
 //!
 //! With as many examples as unknowns, or little more, students that explain them are easily found and wrong: their attention matrices are far too
-//! large. So let entries be normal beforehand, with the sizes `σ` of a random start, outputs have noise of variance `s` times their own, and sum over all
+//! large. So let entries be normal beforehand, with the sizes `σ` of a random start, outputs have noise of `s` times their mean square, and sum over all
 //! `O`, normal with variance `2/(ms)` in units of the outputs. Minus the logarithm of what is left of the likelihood is, times `s`,
 //!
 //! ```text
@@ -37,6 +37,16 @@ pub struct Belief {
 
 /// Added to `G` however small `s` is, for every row: heads that attend alike make it singular.
 const RIDGE: f64 = 1e-7;
+
+/// The Cholesky factor, with more on the diagonal where rounding has made it indefinite: sums of rows are in single precision.
+fn factor(gram: &Mat<f64>, least: f64) -> Option<Mat<f64>> {
+    let mut more = std::iter::once(0.0).chain((0..8).map(|i| least * 10_f64.powi(i)));
+    more.find_map(|more| {
+        let mut l = gram.clone();
+        (0..l.nrows()).for_each(|i| l[(i, i)] += more);
+        small_cholesky(l.as_mut()).ok().map(|()| l)
+    })
+}
 
 fn mean_square<T: Field>(batch: &Batch<T>) -> f64 {
     batch.y.iter().map(|y| y.to_f64().powi(2)).sum::<f64>() / batch.y.len().max(1) as f64
@@ -76,19 +86,22 @@ impl<T: Field> Batch<T> {
         let rows = self.len() * k;
         let lambda = 0.5 * belief.noise * ms as f64;
         (0..n).for_each(|i| gram[(i, i)] += RIDGE * rows as f64 + if i < ms { lambda } else { 0.0 });
-        small_cholesky(gram.as_mut())
-            .map_err(|_| Error::input("descent", "pooled tokens are not finite any more", "look for huge inputs"))?;
-        let mut inverse = Mat::<f64>::identity(n, n);
-        solve(gram.as_ref(), inverse.as_mut());
+        let gram = factor(&gram, RIDGE * rows as f64)
+            .ok_or_else(|| Error::input("descent", "pooled tokens are not finite any more", "look for huge inputs"))?;
         solve(gram.as_ref(), cross.as_mut());
-        values[form.range(Part::O).start..].fill(T::ZERO);
         let mut outputs = vec![0.0; values.len()];
         add_output(form, 1.0, &cross, &mut outputs);
         for i in form.range(Part::O).start..values.len() {
             values[i] = T::from_f64(outputs[i]);
         }
-        let weight = if belief.evidence { belief.noise * d_out as f64 } else { 0.0 };
-        let inverse = Mat::from_fn(n, ms, |i, j| T::from_f64(weight * inverse[(i, j)]));
+        // s d_out G⁻¹.
+        let mut inverse = Mat::<f64>::zeros(0, 0);
+        if belief.evidence {
+            inverse = Mat::identity(n, n);
+            solve(gram.as_ref(), inverse.as_mut());
+        }
+        let weight = belief.noise * d_out as f64;
+        let inverse = Mat::from_fn(inverse.nrows(), inverse.ncols(), |i, j| T::from_f64(weight * inverse[(i, j)]));
         let (at, o): (&[T], _) = (values, form.view(Part::O, values));
         let sums: Vec<(f64, Vec<T>)> = runs
             .par_iter_mut()
@@ -102,7 +115,7 @@ impl<T: Field> Batch<T> {
                     let miss = MatRef::from_row_major_slice(&miss, h.nrows(), d_out);
                     multiply(dh.as_mut(), false, T::from_f64(1.0 / v), miss, o.transpose());
                     if belief.evidence {
-                        multiply(dh.as_mut(), true, T::ONE, h, inverse.as_ref().subrows(0, ms));
+                        multiply(dh.as_mut(), true, T::ONE, h, inverse.as_ref().submatrix(0, 0, ms, ms));
                         if form.bias {
                             for j in 0..ms {
                                 (0..h.nrows()).for_each(|i| dh[(i, j)] += inverse[(ms, j)]);

@@ -9,7 +9,7 @@
 //! about squared by every step. Their products are in single precision as long as that does: the right-hand side is always in double. Where they come to
 //! no end, and the matrix is not too large, it is written out after all.
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
-//! change to the layer, so `JᵀJ` is singular; conjugate gradients stay in its range.
+//! change to the layer, so `JᵀJ` is singular; conjugate gradients never leave `M⁻¹` times its range.
 
 use super::batch::Batch;
 use super::eliminate::Elimination;
@@ -19,7 +19,7 @@ use super::normal::{fits_memory, is_small, normal_matrix};
 use super::student::{Form, PARTS, Part, Student};
 use super::varpro::Stop;
 use crate::linalg::Mat;
-use crate::linalg::cholesky::{cholesky, solve as solve_factored};
+use crate::linalg::cholesky::{Halt, cholesky, solve as solve_factored};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,7 @@ impl Newton {
         if self.history.len() > settings.steps {
             return Ok(Some(Stop::Limit));
         }
-        let way = *self.way.get_or_insert(if is_small(&form) { Way::Dense } else { Way::Single });
+        let way = *self.way.get_or_insert(if is_small(&form) && fits_memory(&form) { Way::Dense } else { Way::Single });
         let accuracy = nmse.sqrt().clamp(if way == Way::Single { SINGLE } else { 1e-9 }, 0.1);
         let stopped = || stop(nmse);
         let limits = Limits { accuracy, products: settings.products, stop: &stopped };
@@ -159,6 +159,7 @@ impl Newton {
         };
         let mut done = None;
         let mut lambda = self.lambda.min(nmse.sqrt());
+        let mut failures = 0;
         while done.is_none() && lambda <= MOST_DAMPED {
             if stop(nmse) {
                 return Err(Error::Interrupted);
@@ -171,16 +172,17 @@ impl Newton {
             });
             if error < before {
                 done = Some((moved, error, solution.reached));
-            } else if way == Way::Single {
-                break;
             } else {
+                failures += 1;
                 lambda = (lambda * 5.0).max(1e-12);
+                if way == Way::Single && failures == PATIENCE {
+                    break;
+                }
             }
         }
         drop(solver);
         let Some((moved, error, reached)) = done else {
             // The next way begins where this one failed.
-            self.crawling += usize::from(nmse < NEAR);
             return Ok(if self.change(way, &form, way == Way::Single) { None } else { Some(Stop::Stalled) });
         };
         self.slow = if 1.0 - error / before < settings.progress { self.slow + 1 } else { 0 };
@@ -188,11 +190,19 @@ impl Newton {
         self.lambda = (lambda * (error / before).sqrt().clamp(1e-3, 0.2)).max(1e-14);
         self.history.push(error / variance);
         let crawls = nmse < NEAR && error > QUADRATIC * before;
-        self.crawling = if crawls { self.crawling + 1 } else { 0 };
+        // In single precision it may be rounding.
+        self.crawling = if crawls && way != Way::Single { self.crawling + 1 } else { 0 };
         if !reached || crawls {
             self.change(way, &form, reached);
         }
         Ok(None)
+    }
+
+    /// Whether it can be one of a student of this form.
+    pub(super) fn fits(&self, form: &Form) -> bool {
+        let numbers = self.history.iter().chain([&self.lambda]).all(|v| v.is_finite() && *v >= 0.0);
+        let counts = [self.products, self.slow, self.crawling, self.history.len()].iter().all(|count| *count < 1 << 32);
+        numbers && counts && (self.way != Some(Way::Dense) || fits_memory(form))
     }
 
     /// Whether steps near the end gain as little as they do where heads coincide.
@@ -203,7 +213,7 @@ impl Newton {
     /// To the next way of solving, if there is one: whether there is. `finer` if more digits may help.
     fn change(&mut self, way: Way, form: &Form, finer: bool) -> bool {
         let next = match way {
-            Way::Single if finer => Some(Way::Double),
+            Way::Single if finer || !fits_memory(form) => Some(Way::Double),
             Way::Single | Way::Double if fits_memory(form) => Some(Way::Dense),
             _ => None,
         };
@@ -211,6 +221,9 @@ impl Newton {
         next.is_some()
     }
 }
+
+/// Failures after which single precision is to blame.
+const PATIENCE: usize = 3;
 
 /// Largest λ.
 const MOST_DAMPED: f64 = 1e6;
@@ -262,8 +275,10 @@ impl System<'_> {
         let p = matrix.nrows();
         let mut l = matrix.clone();
         (0..p).for_each(|i| l[(i, i)] += lambda * means[i]);
-        if cholesky(l.as_mut(), self.limits.stop).is_err() {
-            return if (self.limits.stop)() { Err(Error::Interrupted) } else { Ok(Solution { step: None, reached: true }) };
+        match cholesky(l.as_mut(), self.limits.stop) {
+            Ok(()) => {}
+            Err(Halt::Stopped) => return Err(Error::Interrupted),
+            Err(Halt::Unfit) => return Ok(Solution { step: None, reached: true }),
         }
         let mut step = Mat::from_fn(p, 1, |i, _| -self.gradient[i]);
         solve_factored(l.as_ref(), step.as_mut());

@@ -1,4 +1,4 @@
-//! The Gauss–Newton matrix `JᵀP⊥J` of a small student, written out.
+//! The Gauss–Newton matrix `JᵀP⊥J` of a student with few parameters, written out.
 //!
 //! With the attention row `p` of a query `a`, values `u_b = x_b V O` and their mean `ū = Σ_b p_b u_b`,
 //!
@@ -10,7 +10,7 @@
 //! so every row of the Jacobian is made of outer products: `x_a ⊗ KᵀD`, `q_a ⊗ XᵀD`, `XᵀD` and `z ⊗ O`. And
 //! `JᵀP⊥J = JᵀJ − Σ_e (H̄ᵀJ_e)ᵀ G⁻¹ (H̄ᵀJ_e)`, with `J_e` the rows of output `e`.
 
-use super::batch::Batch;
+use super::batch::{Batch, ROWS as CHUNK};
 use super::eliminate::{Elimination, columns};
 use super::linear::Linear;
 use super::pass::Pass;
@@ -37,9 +37,19 @@ pub(super) fn is_small(form: &Form) -> bool {
 /// Most parameters beside `O` of a student whose matrix is written out if nothing else helps.
 const LARGEST: usize = 4096;
 
+/// Numbers that its making may keep at a time, of each kind.
+const MOST_NUMBERS: usize = 1 << 25;
+
 /// Whether the matrix can be written out at all.
 pub(super) fn fits_memory(form: &Form) -> bool {
-    form.range(Part::O).start <= LARGEST
+    let (p, md) = (form.range(Part::O).start, form.heads * form.d);
+    let of_chunk = if heads_alone(form) { md * (md + 1) / 2 + md * form.d_out } else { p * form.d_out };
+    p <= LARGEST && columns(form) * p * form.d_out <= MOST_NUMBERS && of_chunk * CHUNK <= MOST_NUMBERS
+}
+
+/// Whether there are heads of full rank and nothing else.
+fn heads_alone(form: &Form) -> bool {
+    form.rank.is_none() && form.value_rank.is_none() && !form.key_bias && !form.bias
 }
 
 /// The lower triangle of `JᵀP⊥J`; `stop` is asked at every chunk.
@@ -54,13 +64,12 @@ pub(super) fn normal_matrix(
     let mut jj = Mat::zeros(p, p);
     // H̄ᵀJ_e for every output, side by side.
     let mut cross = Mat::<f64>::zeros(c, p * form.d_out);
-    let heads_alone = form.rank.is_none() && form.value_rank.is_none() && !form.key_bias && !form.bias;
     for (range, pass, values) in linear.passes() {
         if stop() {
             return Err(Error::Interrupted);
         }
         let chunk = ChunkOf { form, pass, values, x: batch.inputs(range), k: batch.shape.k };
-        if heads_alone { chunk.add_products(&mut jj, &mut cross) } else { chunk.add_rows(&mut jj, &mut cross) }
+        if heads_alone(form) { chunk.add_products(&mut jj, &mut cross) } else { chunk.add_rows(&mut jj, &mut cross) }
     }
     elimination.solve_half(&mut cross);
     // Side by side and transposed, so that all outputs are one product.

@@ -24,6 +24,7 @@ use super::adam::{Adam, AdamSettings, Scaling};
 use super::batch::Batch;
 use super::evidence::Belief;
 use super::newton::{Newton, NewtonSettings};
+use super::normal::is_small;
 use super::student::{Form, Part, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
@@ -92,7 +93,7 @@ impl Plan {
         // So many times as many numbers as unknowns, and enough rows for the refit. A head shows a query only as many directions as there are keys: few
         // rows make products cheap, and a condition that takes many of them.
         let rows = (if large { 30 } else { 5 } * form.len() / form.d_out).max(5 * pooled).max(2000);
-        let refine = rows.div_ceil(k).min(examples.len());
+        let refine = rows.div_ceil(k).min(most_sequences(form, k)).min(examples.len());
         // A start with its redraws, at least; for small students as many as a given number of operations allows.
         let least = 1 + if large { settings.redraws * form.heads } else { 2 };
         let operations = (refine * k * form.len()) as f64;
@@ -235,13 +236,15 @@ impl<'a> Run<'a> {
                     let right = student.form == form && student.values.len() == form.len();
                     right && adam.fits(&form, run.single.len())
                 }
-                Stage::Refine(_) | Stage::Over(..) => true,
+                Stage::Refine(newton) => newton.fits(&form),
+                Stage::Over(_, nmse) => !nmse.is_nan(),
             };
             stage && whole(&chain.student) && found(&chain.base)
         };
-        let ended = state.end.is_none() || state.best.is_some();
+        let ended = state.end.as_ref().is_none_or(|(_, newton)| newton.fits(&form) && state.best.is_some());
         let counts = [state.starts, state.refined].into_iter().chain(state.chains.iter().flat_map(|c| [c.start, c.redraws]));
-        let counted = counts.max().is_none_or(|count| count < 1 << 32) && state.chains.len() <= CROWD;
+        let crowd = if run.plan.large { 1 } else { CROWD };
+        let counted = counts.max().is_none_or(|count| count < 1 << 32) && state.chains.len() <= crowd;
         if state.chains.is_empty() || !counted || !ended || !found(&state.best) || !state.chains.iter().all(chain) {
             return Ok(None);
         }
@@ -374,11 +377,15 @@ impl<'a> Run<'a> {
                 }
             }
             Stage::Refine(newton) => {
-                for _ in 0..if self.plan.large { 1 } else { STEPS } {
+                for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
                     if why.is_none() && newton.crawls() && chain.redraws < self.form.heads {
                         // Heads that coincide: the error falls with the square of their difference alone, ever more slowly.
+                        let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
+                        if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
+                            chain.base = Some(Found { nmse, student: student.clone() });
+                        }
                         let drawn = self.draw_idle(student, &mut chain.rng)?;
                         if drawn > 0 {
                             chain.redraws += drawn;
@@ -491,8 +498,7 @@ impl<'a> Run<'a> {
         let (Some((end, newton)), Some(best)) = (&self.state.end, &self.state.best) else { return Ok(None) };
         let end = *end;
         if !self.state.done {
-            let kept = self.examples.shape.k * (3 * self.form.heads * (self.form.r() + self.form.s()) + self.form.d_out);
-            let n = (MOST_NUMBERS / kept.max(1)).max(self.plan.refine).min(self.examples.len());
+            let n = most_sequences(&self.form, self.examples.shape.k).min(self.examples.len());
             let some = (n < self.examples.len()).then(|| self.examples.select(&(0..n).collect::<Vec<_>>()));
             let examples = some.as_ref().unwrap_or(self.examples);
             let (mut newton, mut student) = (newton.clone(), best.student.clone());
@@ -541,8 +547,14 @@ const SETTLED: f64 = 1e-6;
 /// Share of unexplained variance on all examples up to which a student that is exact on some is exact.
 const ELSEWHERE: f64 = 1e-18;
 
-/// Numbers that the passes of the last refinement may keep.
-const MOST_NUMBERS: usize = 1 << 27;
+/// Numbers that the passes of a refinement may keep.
+const MOST_NUMBERS: usize = 1 << 28;
+
+/// Sequences whose passes are so many.
+fn most_sequences(form: &Form, k: usize) -> usize {
+    let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
+    (MOST_NUMBERS / (k * of_row).max(1)).max(1)
+}
 
 /// λ of the refinement on all examples: it begins near its end.
 const FINAL_DAMPING: f64 = 1e-6;

@@ -1,7 +1,8 @@
 //! The families of teachers that learners are judged on, and examples of them.
 //!
 //! Sizes are (d, k, m) = (8, 4, 3) and (32, 8, 3), and k = 2 for parities. The *counting bound* is the number of unknowns over that of outputs of a sequence; every family has
-//! four times as many sequences unless its name says otherwise, and heads like those of transformers twenty times: what counts there is time.
+//! four times as many sequences unless its name says otherwise; noise at least 800, parities 8d times, heads like those of transformers twenty times: what counts
+//! there is time.
 
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, Family as Shape, InputDistribution, TeacherSpec, TeacherStream};
