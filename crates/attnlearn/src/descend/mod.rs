@@ -18,6 +18,7 @@ mod metric;
 mod newton;
 mod normal;
 mod pass;
+mod plan;
 mod project;
 mod sample;
 mod strategy;

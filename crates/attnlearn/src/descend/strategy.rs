@@ -10,7 +10,7 @@
 //!
 //! With examples in plenty what goes wrong is nearly always the same: two heads of the student share one of the teacher, and another of the teacher's
 //! has none. The refit of the outputs shows which head is in the way without trying. With few examples what goes wrong is that all heads are wrong, and
-//! what helps are beliefs ([`Belief`]): the norm of attention matrices that starts believe in differs from one to the next.
+//! what helps are beliefs (`evidence`): the norm of attention matrices that starts believe in differs from one to the next.
 //!
 //! Independent starts that end at one and the same error are taken for its floor: noise, or a student that is too small. (Of a large student there is
 //! one start: heads drawn anew that lead back to the same error are taken for it.)
@@ -20,12 +20,12 @@
 //!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
-use super::adam::{Adam, AdamSettings, Scaling};
+use super::adam::Adam;
 use super::batch::Batch;
-use super::evidence::Belief;
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
-use super::student::{Form, Part, Student};
+use super::plan::{NORMS, Plan, most_sequences};
+use super::student::{Form, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
 use rand::SeedableRng;
@@ -52,9 +52,6 @@ impl Default for StrategySettings {
     }
 }
 
-/// Students with at most so many parameters beside `O` are small.
-const SMALL: usize = 8192;
-
 /// Independent ends at the same error for it to be the floor.
 const AGREEING: usize = 3;
 /// Errors above this are no floor: nothing was learned.
@@ -67,66 +64,6 @@ const FEW: usize = 12;
 
 /// Chains of a crowd, at most.
 const CROWD: usize = 16;
-
-/// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
-const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
-
-/// What sizes decide.
-#[derive(Clone, Debug)]
-struct Plan {
-    large: bool,
-    /// Of a large student.
-    batch: usize,
-    newton: NewtonSettings,
-    /// Sequences for Gauss–Newton.
-    refine: usize,
-    /// Refinements in all.
-    most: usize,
-}
-
-impl Plan {
-    fn new(form: &Form, examples: &Batch<f64>, settings: &StrategySettings) -> Self {
-        let k = examples.shape.k;
-        let pooled = form.heads * form.s();
-        let batch = ((10 * pooled).clamp(256, 4096) / k).max(1);
-        let large = form.range(Part::O).start > SMALL;
-        // So many times as many numbers as unknowns, and enough rows for the refit. A head shows a query only as many directions as there are keys: few
-        // rows make products cheap, and a condition that takes many of them.
-        let rows = (if large { 30 } else { 5 } * form.len() / form.d_out).max(5 * pooled).max(2000);
-        let refine = rows.div_ceil(k).min(most_sequences(form, k)).min(examples.len());
-        // A start with its redraws, at least; for small students as many as a given number of operations allows.
-        let least = 1 + if large { settings.redraws * form.heads } else { 2 };
-        let operations = (refine * k * form.len()) as f64;
-        let most = (settings.effort * 8e6 / operations.max(1.0)).min(4000.0).max(settings.effort * least as f64);
-        Self {
-            large,
-            batch,
-            newton: NewtonSettings { goal: settings.goal, steps: if large { 25 } else { 80 }, ..NewtonSettings::default() },
-            refine,
-            most: most as usize,
-        }
-    }
-
-    /// The descent of a start, or after so many of its heads were drawn anew.
-    fn descent(&self, start: usize, redraws: usize) -> AdamSettings {
-        if self.large {
-            let steps = if redraws == 0 { 1500 } else { 600 };
-            return AdamSettings { steps, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
-        }
-        // Slower after every few failures.
-        let steps = 300 << (start / 4).min(4);
-        let belief = Belief { noise: 3.0, norm: NORMS[start % NORMS.len()], evidence: start.is_multiple_of(2) };
-        AdamSettings {
-            steps,
-            rate: 0.4,
-            scaling: Scaling::Entries,
-            batch: usize::MAX,
-            goal: 1e-9,
-            belief: Some((belief, 3e-3)),
-            ..AdamSettings::default()
-        }
-    }
-}
 
 /// What a chain does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -546,15 +483,6 @@ const SETTLED: f64 = 1e-6;
 
 /// Share of unexplained variance on all examples up to which a student that is exact on some is exact.
 const ELSEWHERE: f64 = 1e-18;
-
-/// Numbers that the passes of a refinement may keep.
-const MOST_NUMBERS: usize = 1 << 28;
-
-/// Sequences whose passes are so many.
-fn most_sequences(form: &Form, k: usize) -> usize {
-    let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
-    (MOST_NUMBERS / (k * of_row).max(1)).max(1)
-}
 
 /// λ of the refinement on all examples: it begins near its end.
 const FINAL_DAMPING: f64 = 1e-6;

@@ -1,0 +1,81 @@
+//! What the sizes of a student and its examples decide: how it descends, on how many examples it is refined, and how often.
+
+use super::adam::{AdamSettings, Scaling};
+use super::batch::Batch;
+use super::evidence::Belief;
+use super::newton::NewtonSettings;
+use super::strategy::StrategySettings;
+use super::student::{Form, Part};
+
+/// Students with at most so many parameters beside `O` are small.
+const SMALL: usize = 8192;
+
+/// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
+pub(super) const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
+
+/// What sizes decide.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Whether one chain has all threads, and descends on small batches.
+    pub(super) large: bool,
+    /// Of a large student.
+    batch: usize,
+    pub(super) newton: NewtonSettings,
+    /// Sequences for Gauss–Newton.
+    pub(super) refine: usize,
+    /// Refinements in all.
+    pub(super) most: usize,
+}
+
+impl Plan {
+    pub(super) fn new(form: &Form, examples: &Batch<f64>, settings: &StrategySettings) -> Self {
+        let k = examples.shape.k;
+        let pooled = form.heads * form.s();
+        let batch = ((10 * pooled).clamp(256, 4096) / k).max(1);
+        let large = form.range(Part::O).start > SMALL;
+        // So many times as many numbers as unknowns, and enough rows for the refit. A head shows a query only as many directions as there are keys: few
+        // rows make products cheap, and a condition that takes many of them.
+        let rows = (if large { 30 } else { 5 } * form.len() / form.d_out).max(5 * pooled).max(2000);
+        let refine = rows.div_ceil(k).min(most_sequences(form, k)).min(examples.len());
+        // A start with its redraws, at least; for small students as many as a given number of operations allows.
+        let least = 1 + if large { settings.redraws * form.heads } else { 2 };
+        let operations = (refine * k * form.len()) as f64;
+        let most = (settings.effort * 8e6 / operations.max(1.0)).min(4000.0).max(settings.effort * least as f64);
+        Self {
+            large,
+            batch,
+            newton: NewtonSettings { goal: settings.goal, steps: if large { 25 } else { 80 }, ..NewtonSettings::default() },
+            refine,
+            most: most as usize,
+        }
+    }
+
+    /// The descent of a start, or after so many of its heads were drawn anew.
+    pub(super) fn descent(&self, start: usize, redraws: usize) -> AdamSettings {
+        if self.large {
+            let steps = if redraws == 0 { 1500 } else { 600 };
+            return AdamSettings { steps, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
+        }
+        // Slower after every few failures.
+        let steps = 300 << (start / 4).min(4);
+        let belief = Belief { noise: 3.0, norm: NORMS[start % NORMS.len()], evidence: start.is_multiple_of(2) };
+        AdamSettings {
+            steps,
+            rate: 0.4,
+            scaling: Scaling::Entries,
+            batch: usize::MAX,
+            goal: 1e-9,
+            belief: Some((belief, 3e-3)),
+            ..AdamSettings::default()
+        }
+    }
+}
+
+/// Numbers that the passes of a refinement may keep.
+const MOST_NUMBERS: usize = 1 << 28;
+
+/// Sequences whose passes are so many.
+pub(super) fn most_sequences(form: &Form, k: usize) -> usize {
+    let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
+    (MOST_NUMBERS / (k * of_row).max(1)).max(1)
+}
