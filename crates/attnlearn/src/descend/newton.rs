@@ -61,7 +61,7 @@ enum Way {
 const SINGLE: f64 = 1e-4;
 
 /// Share of unexplained variance below which steps should be large.
-const NEAR: f64 = 1e-6;
+const NEAR: f64 = 1e-5;
 
 /// What a step should leave of the error there.
 const QUADRATIC: f64 = 0.1;
@@ -158,7 +158,8 @@ impl Newton {
             }
         };
         let mut done = None;
-        let mut lambda = self.lambda.min(nmse.sqrt());
+        // At first the distance says how much to damp; later steps have learnt it from one another.
+        let mut lambda = if self.history.len() == 1 { self.lambda.min(nmse.sqrt()) } else { self.lambda };
         let mut failures = 0;
         while done.is_none() && lambda <= MOST_DAMPED {
             if stop(nmse) {
@@ -190,8 +191,7 @@ impl Newton {
         self.lambda = (lambda * (error / before).sqrt().clamp(1e-3, 0.2)).max(1e-14);
         self.history.push(error / variance);
         let crawls = nmse < NEAR && error > QUADRATIC * before;
-        // In single precision it may be rounding.
-        self.crawling = if crawls && way != Way::Single { self.crawling + 1 } else { 0 };
+        self.crawling = if crawls { self.crawling + 1 } else { 0 };
         if !reached || crawls {
             self.change(way, &form, reached);
         }

@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
                             chain.base = Some(Found { nmse, student: student.clone() });
                         }
-                        let drawn = self.draw_idle(student, &mut chain.rng)?;
+                        let drawn = self.draw_idle(student, nmse.sqrt(), &mut chain.rng)?;
                         if drawn > 0 {
                             chain.redraws += drawn;
                             *newton = Newton::new(&self.plan.newton);
@@ -340,14 +340,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Draws heads anew that do nothing, the cheapest first: of two that coincide one does nothing, and then the other everything. How many.
-    fn draw_idle(&self, student: &mut Student<f64>, rng: &mut ChaCha8Rng) -> Result<usize> {
+    /// Draws heads anew whose removal costs less than this share of the variance, the cheapest first: of two that coincide one does nothing, and then
+    /// the other everything. How many. (Two that differ by δ leave an error of order δ⁴, and the removal of one costs δ².)
+    fn draw_idle(&self, student: &mut Student<f64>, share: f64, rng: &mut ChaCha8Rng) -> Result<usize> {
         let mut busy: Vec<usize> = (0..self.form.heads).collect();
         while busy.len() > 1 {
             let elimination = self.refine.refit(&self.form, &mut student.values)?;
             let costs = elimination.removal_costs(&self.form, &student.values);
             let least = cheapest(&busy.iter().map(|head| costs[*head]).collect::<Vec<_>>());
-            if costs[busy[least]] > IDLE * costs.iter().copied().fold(0.0, f64::max) {
+            if costs[busy[least]] > share * self.variance {
                 break;
             }
             let head = busy.remove(least);

@@ -26,6 +26,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// All of them, in the order of the table.
+const LEARNERS: [Who; 4] = [Who::Attnlearn, Who::AdamJax, Who::AdamTorch, Who::LeastSquares];
+
 /// Who learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Who {
@@ -73,9 +76,12 @@ pub struct RecoverArgs {
     /// Teachers of each family.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
-    /// Seconds that a peer has for a problem.
+    /// Seconds that a learner has for a problem.
     #[arg(long, default_value_t = 60.0)]
     limit: f64,
+    /// Raw rows of earlier runs: nothing is learned, and they go into one table.
+    #[arg(long, value_delimiter = ',')]
+    from: Vec<PathBuf>,
     /// Where the table and the raw rows go.
     #[arg(long, default_value = "benches/runs/recover")]
     out: PathBuf,
@@ -91,63 +97,98 @@ struct Row {
     report: Value,
 }
 
-/// Runs all families and writes the table.
+/// Runs all families, or takes the rows of earlier runs, and writes the table.
 pub fn run(args: &RecoverArgs) -> Result<(), String> {
     for folder in [&args.out, &args.scratch] {
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
+    let mut rows = Vec::new();
+    for path in &args.from {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let parsed: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+        rows.extend(parsed.map_err(|e| format!("{}: {e}", path.display()))?);
+    }
     let mut raw = fs::File::create(args.out.join("raw.jsonl")).map_err(|e| e.to_string())?;
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let mut text = format!(
-        "# Recovery of layers, family by family\n\nCommand: `cargo xtask {}`. attnlearn {}, {} threads. Successes of {} teachers, and the median of \
-         the seconds of all runs. Raw rows: `raw.jsonl`.\n\n| family | d |",
-        arguments.join(" "),
-        env!("CARGO_PKG_VERSION"),
-        rayon::current_num_threads(),
-        args.seeds
-    );
-    for who in &args.learners {
-        let _ = write!(text, " {} | s |", who.name());
-    }
-    let _ = writeln!(text, "\n|---|---|{}", "---|---|".repeat(args.learners.len()));
-    for d in &args.sizes {
-        for name in NAMES.iter().filter(|name| args.only.iter().any(|only| name.contains(only.as_str()))) {
-            let problems: Vec<Problem> = (0..args.seeds)
-                .map(|seed| problem(name, *d, seed))
-                .collect::<attnlearn::Result<_>>()
-                .map_err(|e| e.to_string())?;
-            let _ = write!(text, "| {name} | {d} |");
-            for who in &args.learners {
-                let rows = match who.program() {
-                    None => ours(&problems)?,
-                    Some(program) => theirs(args, program, name, *d, &problems)?,
-                };
-                let found = rows.iter().filter(|row| row.success).count();
-                let mut seconds: Vec<f64> = rows.iter().map(|row| row.seconds).collect();
-                seconds.sort_by(f64::total_cmp);
-                let median = seconds[seconds.len() / 2];
-                let _ = write!(text, " {found}/{} | {median:.2} |", rows.len());
-                eprintln!("{name}, d = {d}: {} {found}/{} in {median:.2} s", who.name(), rows.len());
-                for (seed, row) in rows.iter().enumerate() {
-                    let line = json!({ "family": name, "d": d, "seed": seed, "learner": who.name(), "success": row.success,
-                                       "seconds": row.seconds, "report": row.report });
-                    writeln!(raw, "{line}").map_err(|e| e.to_string())?;
-                }
+    let mut keep = |row: &Value| writeln!(raw, "{row}").map_err(|e| e.to_string());
+    rows.iter().try_for_each(&mut keep)?;
+    let families = NAMES.iter().filter(|name| args.only.iter().any(|only| name.contains(only.as_str())));
+    let families: Vec<&str> = if args.from.is_empty() { families.copied().collect() } else { Vec::new() };
+    for (d, name) in args.sizes.iter().flat_map(|d| families.iter().map(move |name| (*d, *name))) {
+        let problems: Result<Vec<Problem>, _> = (0..args.seeds).map(|seed| problem(name, d, seed)).collect();
+        let problems = problems.map_err(|e| e.to_string())?;
+        for who in &args.learners {
+            let found = match who.program() {
+                None => ours(args, &problems)?,
+                Some(program) => theirs(args, program, name, d, &problems)?,
+            };
+            for (seed, row) in found.iter().enumerate() {
+                let row = json!({ "family": name, "d": d, "seed": seed, "learner": who.name(), "success": row.success,
+                                  "seconds": row.seconds, "limit": args.limit, "threads": rayon::current_num_threads(),
+                                  "report": row.report });
+                keep(&row)?;
+                rows.push(row);
             }
-            text.push('\n');
-            fs::write(args.out.join("README.md"), &text).map_err(|e| e.to_string())?;
+            eprintln!(
+                "{name}, d = {d}: {} {}",
+                who.name(),
+                cell(&found.iter().map(|r| (r.success, r.seconds)).collect::<Vec<_>>())
+            );
         }
+        fs::write(args.out.join("README.md"), table(&rows)).map_err(|e| e.to_string())?;
     }
-    println!("{text}");
+    fs::write(args.out.join("README.md"), table(&rows)).map_err(|e| e.to_string())?;
+    println!("{}", table(&rows));
     Ok(())
 }
 
-/// This project's learner.
-fn ours(problems: &[Problem]) -> Result<Vec<Row>, String> {
-    problems.iter().map(|problem| learn(problem).map_err(|e| e.to_string())).collect()
+/// Successes, and the median of the seconds.
+fn cell(runs: &[(bool, f64)]) -> String {
+    let mut seconds: Vec<f64> = runs.iter().map(|(_, seconds)| *seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    let found = runs.iter().filter(|(success, _)| *success).count();
+    seconds.get(seconds.len() / 2).map_or("–".into(), |median| format!("{found}/{}, {median:.2} s", runs.len()))
 }
 
-fn learn(problem: &Problem) -> attnlearn::Result<Row> {
+/// The table of raw rows: a line for every family and size, a column for every learner.
+fn table(rows: &[Value]) -> String {
+    let learners: Vec<&str> =
+        LEARNERS.iter().map(|who| who.name()).filter(|who| rows.iter().any(|r| r["learner"] == *who)).collect();
+    let all = |key: &str| {
+        let mut values: Vec<u64> = rows.iter().filter_map(|row| row[key].as_f64()).map(|v| v as u64).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    let mut text = format!(
+        "# Recovery of layers, family by family\n\nBy `cargo xtask bench recover`, attnlearn {}, {} threads for every learner. Successes of so many \
+         teachers, and the median of the seconds of all runs, compilation not counted. A learner that has found nothing at its limit has failed. \
+         Raw rows: `raw.jsonl`.\n\n| family | d | limit, s | {} |\n|---|---|---|{}\n",
+        env!("CARGO_PKG_VERSION"),
+        all("threads").iter().map(u64::to_string).collect::<Vec<_>>().join(" or "),
+        learners.join(" | "),
+        "---|".repeat(learners.len())
+    );
+    for (d, name) in all("d").into_iter().flat_map(|d| NAMES.iter().map(move |name| (d, name))) {
+        let of: Vec<&Value> = rows.iter().filter(|row| row["family"] == *name && row["d"] == d).collect();
+        let Some(first) = of.first() else { continue };
+        let _ = write!(text, "| {name} | {d} | {} |", first["limit"]);
+        for who in &learners {
+            let runs = of.iter().filter(|row| row["learner"] == *who);
+            let runs: Vec<(bool, f64)> =
+                runs.map(|row| (row["success"] == true, row["seconds"].as_f64().unwrap_or(f64::INFINITY))).collect();
+            let _ = write!(text, " {} |", cell(&runs));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// This project's learner.
+fn ours(args: &RecoverArgs, problems: &[Problem]) -> Result<Vec<Row>, String> {
+    problems.iter().map(|problem| learn(problem, args.limit).map_err(|e| e.to_string())).collect()
+}
+
+fn learn(problem: &Problem, limit: f64) -> attnlearn::Result<Row> {
     let begun = Instant::now();
     // The form is given: no examples need to be held out to choose it.
     let prepared = Prepared::new(&problem.examples, 0)?;
@@ -159,12 +200,21 @@ fn learn(problem: &Problem) -> attnlearn::Result<Row> {
         mask: problem.mask,
         ..Wanted::default()
     };
-    let outcome = Learner::new(&prepared, wanted)?.finish(&|| false)?;
+    let mut learner = Learner::new(&prepared, wanted)?;
+    let over = || begun.elapsed().as_secs_f64() > limit;
+    let end = loop {
+        match learner.advance(&over) {
+            Ok(false) => {}
+            Ok(true) => break learner.tries.last().map(|tried| tried.end),
+            Err(attnlearn::Error::Interrupted) => break None,
+            Err(other) => return Err(other),
+        }
+    };
+    let (layer, nmse) = learner.best_so_far()?;
     let seconds = begun.elapsed().as_secs_f64();
-    let chosen = &outcome.tries[outcome.chosen];
-    let (theta, w) = worst(&problem.teacher, &outcome.layer);
-    let report = json!({ "nmse": chosen.nmse, "held_out": chosen.held_out, "end": chosen.end, "theta": theta, "w": w });
-    Ok(Row { success: success(problem, &outcome.layer)?, seconds, report })
+    let (theta, w) = worst(&problem.teacher, &layer);
+    let report = json!({ "nmse": nmse, "end": end, "theta": theta, "w": w });
+    Ok(Row { success: success(problem, &layer)?, seconds, report })
 }
 
 /// The peers, all problems in one process so that compilation is paid once; what they say of their time leaves it out.
