@@ -22,6 +22,8 @@
 
 use super::adam::Adam;
 use super::batch::Batch;
+use super::free::{self, Free};
+use super::logits;
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
 use super::plan::{NORMS, Plan, most_sequences};
@@ -314,6 +316,9 @@ impl<'a> Run<'a> {
                 }
             }
             Stage::Refine(newton) => {
+                if newton.history.is_empty() && self.is_sharp(&chain.student) {
+                    self.take_apart(&mut chain.student, newton, stop)?;
+                }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
@@ -329,6 +334,9 @@ impl<'a> Run<'a> {
                             *newton = Newton::new(&self.plan.newton);
                         }
                     }
+                    if why.is_none() && newton.history.len() == STEPS_BEFORE_APART && self.take_apart(student, newton, stop)? {
+                        *newton = Newton::new(&self.plan.newton);
+                    }
                     if let Some(why) = why {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         chain.stage = Stage::Over(why, nmse);
@@ -338,6 +346,34 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Attention first and its matrices then, where examples are enough for that: sharp heads hide their logits from Gauss–Newton. Whether it helped.
+    fn take_apart(&self, student: &mut Student<f64>, newton: &Newton, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
+        if !free::applies(&self.form, self.refine.len(), self.refine.shape.k) {
+            return Ok(false);
+        }
+        let Some(free) = Free::find(&self.refine, student, stop)? else { return Ok(false) };
+        let Some(mut found) = logits::settle(&free, &self.refine, student, stop)? else { return Ok(false) };
+        self.refine.refit(&self.form, &mut found.values)?;
+        let nmse = self.refine.error(&self.form, &found.values) / self.variance;
+        let better = newton.history.last().is_none_or(|before| nmse < *before);
+        if better {
+            *student = found;
+        }
+        Ok(better)
+    }
+
+    /// Whether queries attend to hardly more than one token each.
+    fn is_sharp(&self, student: &Student<f64>) -> bool {
+        let k = self.refine.shape.k;
+        let applies = free::applies(&self.form, self.refine.len(), k);
+        let rows = || {
+            logits::attention_of(student, &self.refine)
+                .into_iter()
+                .flat_map(move |head| head.chunks_exact(k).map(largest).collect::<Vec<_>>())
+        };
+        applies && rows().sum::<f64>() > SHARP * (self.form.heads * self.refine.len() * k) as f64
     }
 
     /// Draws heads anew whose removal costs less than this share of the variance, the cheapest first: of two that coincide one does nothing, and then
@@ -468,10 +504,18 @@ impl<'a> Run<'a> {
 /// Heads whose removal costs less than this share of what that of the dearest costs do nothing.
 const IDLE: f64 = 1e-3;
 
+fn largest(row: &[f64]) -> f64 {
+    row.iter().copied().fold(0.0, f64::max)
+}
+
 /// The head whose removal costs least.
 fn cheapest(costs: &[f64]) -> usize {
     (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
 }
+
+/// Steps of Gauss–Newton after which heads are taken apart, and mean of the largest attention of all rows above which they are at once.
+const STEPS_BEFORE_APART: usize = 8;
+const SHARP: f64 = 0.8;
 
 /// Steps between two looks.
 const STEPS: usize = 20;

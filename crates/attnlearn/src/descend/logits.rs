@@ -1,0 +1,298 @@
+//! Attention matrices from attention: logits are linear in them.
+//!
+//! `free` finds attention up to mixtures of heads. A sharp head attends to some tokens not at all, where a mixture with others would: the right mixture
+//! `π = Σ_j g_j p_j`, `Σ_j g_j = 1`, of a head has the most zeros,
+//!
+//! ```text
+//! min Σ π² / (π² + ε²)     from     min Σ ((π − p°) / (p° + ε))²
+//! ```
+//!
+//! with the attention `p°` of a student that is roughly right and ε falling with the least of `|π|` (least squares with the weights of the last one).
+//! For the token `b°` that a query attends to most,
+//!
+//! ```text
+//! ln π_b − ln π_b° = x_a Θ (x_b − x_b°)ᵀ + ⟨c, x_b − x_b°⟩     where π_b is above its uncertainty ε
+//! ```
+//!
+//! so Θ (and the key bias c) is linear regression, with weights `π` up to a largest one. It leads to a better `p°`, whose nearest mixture has a lesser ε,
+//! what is left of `π` where `p°` vanishes, and shows more logits: down to `π` of rounding, e^−30. Outputs show an error of Θ by its product with π alone.
+
+use super::batch::Batch;
+use super::free::Free;
+use super::pass::Pass;
+use super::student::{Form, Part, Student};
+use crate::linalg::Mat;
+use crate::linalg::cholesky::{Halt, cholesky, solve};
+use crate::linalg::solve_spd;
+use crate::linalg::symmetric::{multiply, update_lower};
+use crate::{Error, Result};
+use faer::MatRef;
+
+/// Rounds, at most, and those that look for zeros.
+const ROUNDS: (usize, usize) = (16, 8);
+
+/// The first ε, and the least there is.
+const UNCERTAINTY: (f64, f64) = (1e-3, 1e-15);
+
+/// Share of attention that is taken for none by a head that is sharp.
+const ZEROS: f64 = 0.1;
+
+/// Attention of a student that is this many times below ε is none.
+const NONE: f64 = 1e-3;
+
+/// A head must have so much of it.
+const FEW: usize = 20;
+
+/// What is above so many ε is seen.
+const SEEN: f64 = 3.0;
+
+/// Attention above this, and above so many ε, has the same weight: weights from 1 to rounding would leave nothing of the least.
+const LARGE: (f64, f64) = (1e-6, 100.0);
+
+/// Towards the student, as a share of the mean of the diagonal.
+const RIDGE: f64 = 1e-12;
+
+/// Uncertainty that shows that heads were taken apart.
+const APART: f64 = 1e-9;
+
+/// Share of ε that a round should leave.
+const PROGRESS: f64 = 0.5;
+
+/// Logits in one product.
+const CHUNK: usize = 2048;
+
+/// A logit of a query at a token, relative to that at another.
+struct Logit {
+    row: usize,
+    token: usize,
+    most: usize,
+    value: f64,
+    weight: f64,
+}
+
+/// A student with this attention; `None` where heads cannot be taken apart.
+pub(super) fn settle(
+    free: &Free,
+    examples: &Batch<f64>,
+    student: &Student<f64>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Student<f64>>> {
+    let (form, k) = (student.form, examples.shape.k);
+    let mut student = student.clone();
+    let roughly = attention_of(&student, examples);
+    for head in 0..form.heads {
+        let (pure, epsilon) = sparsest(&free.attention, head, &roughly[head]);
+        regress(&logits(&pure, k, epsilon), examples, &mut student, head, stop)?;
+    }
+    let mut uncertain = vec![UNCERTAINTY.0; form.heads];
+    for _ in 0..ROUNDS.0 {
+        let before = uncertain.clone();
+        let roughly = attention_of(&student, examples);
+        for (head, epsilon) in uncertain.iter_mut().enumerate() {
+            let roughly = &roughly[head];
+            let pure = nearest(&free.attention, head, roughly, *epsilon);
+            let nothing: Vec<f64> =
+                pure.iter().zip(roughly).filter(|(_, p)| **p < NONE * *epsilon).map(|(pure, _)| pure * pure).collect();
+            let left = (nothing.iter().sum::<f64>() / nothing.len() as f64).sqrt();
+            if nothing.len() < FEW || !left.is_finite() {
+                return Ok(None);
+            }
+            *epsilon = left.max(UNCERTAINTY.1);
+            regress(&logits(&pure, k, *epsilon), examples, &mut student, head, stop)?;
+        }
+        if uncertain.iter().zip(before).all(|(now, before)| *now > PROGRESS * before) {
+            break;
+        }
+    }
+    Ok(uncertain.iter().all(|epsilon| *epsilon < APART).then_some(student))
+}
+
+/// Attention of a student, `[head][row][key]`.
+pub(super) fn attention_of(student: &Student<f64>, examples: &Batch<f64>) -> Vec<Vec<f64>> {
+    let (form, k) = (&student.form, examples.shape.k);
+    let mut pass = Pass::default();
+    pass.pool(form, &student.values, &examples.x, k);
+    let of_head = |head: usize| (0..examples.len() * k).flat_map(|row| pass.attention(form, row, head)).copied().collect();
+    (0..form.heads).map(of_head).collect()
+}
+
+/// The mixture nearest to `p°`.
+fn nearest(attention: &[Vec<f64>], head: usize, roughly: &[f64], epsilon: f64) -> Vec<f64> {
+    mixture(attention, head, |at| (roughly[at], (roughly[at] + epsilon).powi(-2)))
+}
+
+/// The mixture with the most zeros near `p°`, and what it has for zeros.
+fn sparsest(attention: &[Vec<f64>], head: usize, roughly: &[f64]) -> (Vec<f64>, f64) {
+    let least = |pure: &[f64]| {
+        let mut sizes: Vec<f64> = pure.iter().map(|p| p.abs()).collect();
+        let (_, least, _) = sizes.select_nth_unstable_by((ZEROS * pure.len() as f64) as usize, f64::total_cmp);
+        least.max(UNCERTAINTY.1)
+    };
+    let mut pure = nearest(attention, head, roughly, UNCERTAINTY.0);
+    for _ in 0..ROUNDS.1 {
+        let epsilon = least(&pure);
+        pure = mixture(attention, head, |at| (0.0, 1.0 / (pure[at].powi(2) + epsilon.powi(2))));
+    }
+    let epsilon = least(&pure);
+    (pure, epsilon)
+}
+
+/// The mixture that is nearest to a target, which has a value and a weight everywhere.
+fn mixture(attention: &[Vec<f64>], head: usize, target: impl Fn(usize) -> (f64, f64)) -> Vec<f64> {
+    let own = &attention[head];
+    let others: Vec<&Vec<f64>> = attention.iter().enumerate().filter(|(h, _)| *h != head).map(|(_, p)| p).collect();
+    let n = others.len();
+    if n == 0 {
+        return own.clone();
+    }
+    let (mut gram, mut right) = (Mat::<f64>::zeros(n, n), Mat::<f64>::zeros(n, 1));
+    for at in 0..own.len() {
+        let (value, weight) = target(at);
+        for i in 0..n {
+            let of_i = weight * (others[i][at] - own[at]);
+            right[(i, 0)] += of_i * (value - own[at]);
+            (0..n).for_each(|j| gram[(i, j)] += of_i * (others[j][at] - own[at]));
+        }
+    }
+    let share = solve_spd(gram.as_ref(), right.as_ref());
+    let mixed = |at: usize| own[at] + (0..n).map(|j| share[(j, 0)] * (others[j][at] - own[at])).sum::<f64>();
+    (0..own.len()).map(mixed).collect()
+}
+
+/// Those that are seen.
+fn logits(attention: &[f64], k: usize, epsilon: f64) -> Vec<Logit> {
+    let large = LARGE.0.max(LARGE.1 * epsilon);
+    let of_row = |(row, p): (usize, &[f64])| {
+        let most = (0..k).fold(0, |most, b| if p[b] > p[most] { b } else { most });
+        let seen = (0..k).filter(|b| *b != most && p[*b] > SEEN * epsilon);
+        let logit = |b: usize| Logit { row, token: b, most, value: (p[b] / p[most]).ln(), weight: (p[b] / large).min(1.0) };
+        seen.map(logit).collect::<Vec<_>>()
+    };
+    attention.chunks_exact(k).enumerate().flat_map(of_row).collect()
+}
+
+/// Moves the attention matrix of a head to where its logits are these.
+fn regress(
+    logits: &[Logit],
+    examples: &Batch<f64>,
+    student: &mut Student<f64>,
+    head: usize,
+    stop: &dyn Fn() -> bool,
+) -> Result<()> {
+    let (form, k, d) = (student.form, examples.shape.k, student.form.d);
+    let places = places(&form, head);
+    let token = |row: usize| &examples.x[row * d..(row + 1) * d];
+    let n = places.len();
+    let (mut gram, mut right) = (Mat::<f64>::zeros(n, n), Mat::<f64>::zeros(n, 1));
+    for chunk in logits.chunks(CHUNK) {
+        if stop() {
+            return Err(Error::Interrupted);
+        }
+        let mut rows = vec![0.0; n * chunk.len()];
+        let mut misses = Mat::zeros(chunk.len(), 1);
+        for (at, (row, logit)) in rows.chunks_exact_mut(n).zip(chunk).enumerate() {
+            let first = logit.row / k * k;
+            let (to, from) = (token(first + logit.token), token(first + logit.most));
+            // The key bias is that of a query with a last coordinate 1.
+            for (u, query) in token(logit.row).iter().chain(form.key_bias.then_some(&1.0)).enumerate() {
+                (0..d).for_each(|v| row[u * d + v] = logit.weight * query * (to[v] - from[v]));
+            }
+            let now: f64 = row.iter().zip(&places).map(|(x, place)| x * student.values[*place]).sum();
+            misses[(at, 0)] = logit.weight * logit.value - now;
+        }
+        let rows = MatRef::from_column_major_slice(&rows, n, chunk.len());
+        update_lower(gram.as_mut(), 1.0, rows, rows);
+        multiply(right.as_mut(), true, 1.0, rows, misses.as_ref());
+    }
+    let mean = (0..n).map(|i| gram[(i, i)]).sum::<f64>() / n as f64;
+    (0..n).for_each(|i| gram[(i, i)] += RIDGE * mean);
+    match cholesky(gram.as_mut(), stop) {
+        Ok(()) => solve(gram.as_ref(), right.as_mut()),
+        Err(Halt::Stopped) => return Err(Error::Interrupted),
+        // No logits at all: it stays.
+        Err(Halt::Unfit) => return Ok(()),
+    }
+    places.iter().enumerate().for_each(|(i, place)| student.values[*place] += right[(i, 0)]);
+    Ok(())
+}
+
+/// Where the attention matrix of a head stands, row by row, and then its key bias.
+fn places(form: &Form, head: usize) -> Vec<usize> {
+    let (d, m) = (form.d, form.heads);
+    let (a, c) = (form.range(Part::A).start, form.range(Part::C));
+    let theta = (0..d * d).map(|i| a + i / d * m * d + head * d + i % d);
+    theta.chain((0..c.len() / m).map(|v| c.start + v * m + head)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::free::applies;
+    use super::*;
+    use crate::data::{InputDistribution, TeacherStream};
+    use crate::layer::Mask;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+
+    const FORM: Form =
+        Form { d: 16, d_out: 16, heads: 2, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
+
+    /// A teacher, examples of it, and a student whose every number is wrong by `size` of its own.
+    fn problem(form: Form, norm: f64, size: f64, seed: u64) -> (Student<f64>, Batch<f64>, Student<f64>) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut teacher: Student<f64> = Student::random(form, norm, &mut rng).unwrap();
+        for part in [Part::C, Part::Bias] {
+            teacher.values[form.range(part)].iter_mut().for_each(|v| *v = rng.sample(StandardNormal));
+        }
+        let layer = teacher.layer().unwrap();
+        let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
+        let examples = Batch::read(&source, 0..8, 160).unwrap();
+        let mut student = teacher.clone();
+        student.values.iter_mut().for_each(|v| *v *= 1.0 + size * rng.sample::<f64, _>(StandardNormal));
+        (teacher, examples, student)
+    }
+
+    /// Sharp heads come back from students that are wrong by a third: ten of ten to 10⁻⁸, with biases and without.
+    #[test]
+    fn sharp_heads_are_taken_apart() {
+        for seed in 0..10 {
+            let biased = seed % 2 == 1;
+            let form = Form { key_bias: biased, bias: biased, ..FORM };
+            let (teacher, examples, student) = problem(form, 16.0, 0.3, seed);
+            assert!(applies(&form, examples.len(), 4));
+            let free = Free::find(&examples, &student, &|| false).unwrap().unwrap();
+            let found = settle(&free, &examples, &student, &|| false).unwrap().unwrap();
+            let heads = 0..form.range(Part::O).start;
+            let size: f64 = teacher.values[heads.clone()].iter().map(|v| v * v).sum();
+            let gap: f64 = heads.map(|i| (found.values[i] - teacher.values[i]).powi(2)).sum();
+            assert!((gap / size).sqrt() < 1e-8, "seed {seed}: {:.1e}", (gap / size).sqrt());
+        }
+    }
+
+    /// What is not exact is not believed: noise, heads that attend to everything, and too few examples.
+    #[test]
+    fn what_cannot_be_taken_apart_is_left() {
+        let never = || false;
+        for seed in 0..3 {
+            let (_, mut examples, student) = problem(FORM, 16.0, 0.1, seed);
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            examples.y.iter_mut().for_each(|y| *y += 1e-3 * rng.sample::<f64, _>(StandardNormal));
+            assert!(Free::find(&examples, &student, &never).unwrap().is_none());
+            let (_, examples, student) = problem(FORM, 0.5, 0.1, seed);
+            let free = Free::find(&examples, &student, &never).unwrap().unwrap();
+            assert!(settle(&free, &examples, &student, &never).unwrap().is_none());
+        }
+        assert!(!applies(&FORM, 10, 4), "few sequences");
+        assert!(!applies(&FORM, 1000, 9), "as many unknowns as outputs");
+        assert!(!applies(&Form { mask: Mask::Causal, ..FORM }, 1000, 4) && !applies(&Form { rank: Some(3), ..FORM }, 1000, 4));
+    }
+
+    #[test]
+    fn it_can_be_stopped() {
+        let (_, examples, student) = problem(FORM, 16.0, 0.1, 0);
+        assert!(matches!(Free::find(&examples, &student, &|| true), Err(Error::Interrupted)));
+        let free = Free::find(&examples, &student, &|| false).unwrap().unwrap();
+        assert!(matches!(settle(&free, &examples, &student, &|| true), Err(Error::Interrupted)));
+    }
+}
