@@ -7,15 +7,15 @@
 //! min Σ π² / (π² + ε²)     from     min Σ ((π − p°) / (p° + ε))²
 //! ```
 //!
-//! with the attention `p°` of a student that is roughly right and ε falling with the least of `|π|` (least squares with the weights of the last one).
-//! For the token `b°` that a query attends to most,
+//! with the attention `p°` of a student that is roughly right, and ε from 10⁻³ down to rounding: least squares with the weights of the last ones. What is
+//! left of the zeros is the uncertainty of `π`, and above it, for the token `b°` that a query attends to most,
 //!
 //! ```text
-//! ln π_b − ln π_b° = x_a Θ (x_b − x_b°)ᵀ + ⟨c, x_b − x_b°⟩     where π_b is above its uncertainty ε
+//! ln π_b − ln π_b° = x_a Θ (x_b − x_b°)ᵀ + ⟨c, x_b − x_b°⟩
 //! ```
 //!
-//! so Θ (and the key bias c) is linear regression, with weights `π` up to a largest one. It leads to a better `p°`, whose nearest mixture has a lesser ε,
-//! what is left of `π` where `p°` vanishes, and shows more logits: down to `π` of rounding, e^−30. Outputs show an error of Θ by its product with π alone.
+//! so Θ (and the key bias c) is linear regression, with weights `π` up to a largest one. Logits show down to `π` of rounding, e^−30, where outputs show
+//! an error of Θ by its product with π alone.
 
 use super::batch::Batch;
 use super::free::Free;
@@ -28,20 +28,14 @@ use crate::linalg::symmetric::{multiply, update_lower};
 use crate::{Error, Result};
 use faer::MatRef;
 
-/// Rounds, at most, and those that look for zeros.
-const ROUNDS: (usize, usize) = (16, 8);
+/// The first ε, the least, and what it falls by from one to the next.
+const UNCERTAINTY: (f64, f64, f64) = (1e-3, 1e-15, 0.1);
 
-/// The first ε, and the least there is.
-const UNCERTAINTY: (f64, f64) = (1e-3, 1e-15);
+/// Solutions for each.
+const REPEATS: usize = 2;
 
-/// Share of attention that is taken for none by a head that is sharp.
+/// Share of all attention that is none in a head that is sharp.
 const ZEROS: f64 = 0.1;
-
-/// Attention of a student that is this many times below ε is none.
-const NONE: f64 = 1e-3;
-
-/// A head must have so much of it.
-const FEW: usize = 20;
 
 /// What is above so many ε is seen.
 const SEEN: f64 = 3.0;
@@ -52,11 +46,11 @@ const LARGE: (f64, f64) = (1e-6, 100.0);
 /// Towards the student, as a share of the mean of the diagonal.
 const RIDGE: f64 = 1e-12;
 
-/// Uncertainty that shows that heads were taken apart.
-const APART: f64 = 1e-9;
+/// Regressions: the ridge leaves less from one to the next.
+const REGRESSIONS: usize = 4;
 
-/// Share of ε that a round should leave.
-const PROGRESS: f64 = 0.5;
+/// Uncertainty above which heads were not taken apart.
+const APART: f64 = 1e-6;
 
 /// Logits in one product.
 const CHUNK: usize = 2048;
@@ -77,34 +71,19 @@ pub(super) fn settle(
     student: &Student<f64>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Student<f64>>> {
-    let (form, k) = (student.form, examples.shape.k);
+    let k = examples.shape.k;
     let mut student = student.clone();
-    let roughly = attention_of(&student, examples);
-    for head in 0..form.heads {
-        let (pure, epsilon) = sparsest(&free.attention, head, &roughly[head]);
-        regress(&logits(&pure, k, epsilon), examples, &mut student, head, stop)?;
-    }
-    let mut uncertain = vec![UNCERTAINTY.0; form.heads];
-    for _ in 0..ROUNDS.0 {
-        let before = uncertain.clone();
-        let roughly = attention_of(&student, examples);
-        for (head, epsilon) in uncertain.iter_mut().enumerate() {
-            let roughly = &roughly[head];
-            let pure = nearest(&free.attention, head, roughly, *epsilon);
-            let nothing: Vec<f64> =
-                pure.iter().zip(roughly).filter(|(_, p)| **p < NONE * *epsilon).map(|(pure, _)| pure * pure).collect();
-            let left = (nothing.iter().sum::<f64>() / nothing.len() as f64).sqrt();
-            if nothing.len() < FEW || !left.is_finite() {
-                return Ok(None);
-            }
-            *epsilon = left.max(UNCERTAINTY.1);
-            regress(&logits(&pure, k, *epsilon), examples, &mut student, head, stop)?;
+    for (head, roughly) in attention_of(&student, examples).iter().enumerate() {
+        let (pure, uncertain) = sparsest(&free.attention, head, roughly);
+        if uncertain.is_nan() || uncertain > APART {
+            return Ok(None);
         }
-        if uncertain.iter().zip(before).all(|(now, before)| *now > PROGRESS * before) {
-            break;
+        let logits = logits(&pure, k, uncertain);
+        for _ in 0..REGRESSIONS {
+            regress(&logits, examples, &mut student, head, stop)?;
         }
     }
-    Ok(uncertain.iter().all(|epsilon| *epsilon < APART).then_some(student))
+    Ok(Some(student))
 }
 
 /// Attention of a student, `[head][row][key]`.
@@ -116,25 +95,20 @@ pub(super) fn attention_of(student: &Student<f64>, examples: &Batch<f64>) -> Vec
     (0..form.heads).map(of_head).collect()
 }
 
-/// The mixture nearest to `p°`.
-fn nearest(attention: &[Vec<f64>], head: usize, roughly: &[f64], epsilon: f64) -> Vec<f64> {
-    mixture(attention, head, |at| (roughly[at], (roughly[at] + epsilon).powi(-2)))
-}
-
 /// The mixture with the most zeros near `p°`, and what it has for zeros.
 fn sparsest(attention: &[Vec<f64>], head: usize, roughly: &[f64]) -> (Vec<f64>, f64) {
-    let least = |pure: &[f64]| {
-        let mut sizes: Vec<f64> = pure.iter().map(|p| p.abs()).collect();
-        let (_, least, _) = sizes.select_nth_unstable_by((ZEROS * pure.len() as f64) as usize, f64::total_cmp);
-        least.max(UNCERTAINTY.1)
-    };
-    let mut pure = nearest(attention, head, roughly, UNCERTAINTY.0);
-    for _ in 0..ROUNDS.1 {
-        let epsilon = least(&pure);
-        pure = mixture(attention, head, |at| (0.0, 1.0 / (pure[at].powi(2) + epsilon.powi(2))));
+    let (mut epsilon, least, share) = UNCERTAINTY;
+    let mut pure = mixture(attention, head, |at| (roughly[at], (roughly[at] + epsilon).powi(-2)));
+    while epsilon > least {
+        for _ in 0..REPEATS {
+            pure = mixture(attention, head, |at| (0.0, 1.0 / (pure[at].powi(2) + epsilon.powi(2))));
+        }
+        epsilon *= share;
     }
-    let epsilon = least(&pure);
-    (pure, epsilon)
+    let mut sizes: Vec<f64> = pure.iter().map(|p| p.abs()).collect();
+    let (_, left, _) = sizes.select_nth_unstable_by((ZEROS * pure.len() as f64) as usize, f64::total_cmp);
+    let uncertain = left.max(least);
+    (pure, uncertain)
 }
 
 /// The mixture that is nearest to a target, which has a value and a weight everywhere.

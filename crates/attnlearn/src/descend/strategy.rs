@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
             }
             Stage::Refine(newton) => {
                 if newton.history.is_empty() && self.is_sharp(&chain.student) {
-                    self.take_apart(&mut chain.student, newton, stop)?;
+                    self.take_apart(&mut chain.student, stop)?;
                 }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
@@ -328,14 +328,11 @@ impl<'a> Run<'a> {
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
                             chain.base = Some(Found { nmse, student: student.clone() });
                         }
-                        let drawn = self.draw_idle(student, nmse.sqrt(), &mut chain.rng)?;
+                        let drawn = self.draw_idle(student, nmse.sqrt().min(COINCIDE), &mut chain.rng)?;
                         if drawn > 0 {
                             chain.redraws += drawn;
                             *newton = Newton::new(&self.plan.newton);
                         }
-                    }
-                    if why.is_none() && newton.history.len() == STEPS_BEFORE_APART && self.take_apart(student, newton, stop)? {
-                        *newton = Newton::new(&self.plan.newton);
                     }
                     if let Some(why) = why {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
@@ -348,23 +345,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Attention first and its matrices then, where examples are enough for that: sharp heads hide their logits from Gauss–Newton. Whether it helped.
-    fn take_apart(&self, student: &mut Student<f64>, newton: &Newton, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
-        if !free::applies(&self.form, self.refine.len(), self.refine.shape.k) {
-            return Ok(false);
-        }
-        let Some(free) = Free::find(&self.refine, student, stop)? else { return Ok(false) };
-        let Some(mut found) = logits::settle(&free, &self.refine, student, stop)? else { return Ok(false) };
+    /// Attention first and its matrices then: sharp heads hide their logits from Gauss–Newton.
+    fn take_apart(&self, student: &mut Student<f64>, stop: &(dyn Fn() -> bool + Sync)) -> Result<()> {
+        let Some(free) = Free::find(&self.refine, student, stop)? else { return Ok(()) };
+        let Some(mut found) = logits::settle(&free, &self.refine, student, stop)? else { return Ok(()) };
         self.refine.refit(&self.form, &mut found.values)?;
-        let nmse = self.refine.error(&self.form, &found.values) / self.variance;
-        let better = newton.history.last().is_none_or(|before| nmse < *before);
-        if better {
+        if self.refine.error(&self.form, &found.values) < self.refine.error(&self.form, &student.values) {
             *student = found;
         }
-        Ok(better)
+        Ok(())
     }
 
-    /// Whether queries attend to hardly more than one token each.
+    /// Whether queries attend to hardly more than one token each, and examples are enough to take heads apart.
     fn is_sharp(&self, student: &Student<f64>) -> bool {
         let k = self.refine.shape.k;
         let applies = free::applies(&self.form, self.refine.len(), k);
@@ -508,13 +500,15 @@ fn largest(row: &[f64]) -> f64 {
     row.iter().copied().fold(0.0, f64::max)
 }
 
+/// Share of the variance above which the removal of a head costs more than that of one of two that a descent has led to the same place.
+const COINCIDE: f64 = 1e-5;
+
 /// The head whose removal costs least.
 fn cheapest(costs: &[f64]) -> usize {
     (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
 }
 
-/// Steps of Gauss–Newton after which heads are taken apart, and mean of the largest attention of all rows above which they are at once.
-const STEPS_BEFORE_APART: usize = 8;
+/// Mean of the largest attention of all rows above which heads are taken apart.
 const SHARP: f64 = 0.8;
 
 /// Steps between two looks.
