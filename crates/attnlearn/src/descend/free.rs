@@ -1,13 +1,13 @@
 //! Projections without attention matrices: rows of attention are free, and found like the projections.
 //!
-//! A row of attention over `k` tokens is `k − 1` numbers `c`, its sum being 1. With the orthonormal columns of `Z`, `Zᵀ1 = 0`, for a query `a`
+//! A row of attention over `k` tokens is `k − 1` numbers `ξ`, its sum being 1. With the orthonormal columns of `Z`, `Zᵀ1 = 0`, for a query `a`
 //!
 //! ```text
-//! p_ia = 1ᵀ/k + c_ia Zᵀ        Y_a − Σ_i 1ᵀXW_i/k − bias = Σ_i c_ia ZᵀXW_i = c_a A
+//! p_ia = 1ᵀ/k + ξ_ia Zᵀ        Y_a − Σ_i 1ᵀXW_i/k − bias = Σ_i ξ_ia ZᵀXW_i = ξ_a A
 //! ```
 //!
 //! For fixed `W` these are `m(k − 1)` unknowns and `d_out` equations, and where that is more, what is left over says how wrong `W` is: Gauss–Newton with
-//! `c` eliminated,
+//! `ξ` eliminated,
 //!
 //! ```text
 //! (Σ_s S_s ⊗ P⊥_s + λ) dW = Σ_a z_aᵀE_a      z_a = (p_1a X … p_ma X 1)   S_s = Σ_a z_aᵀz_a   P⊥_s = I − Aᵀ(AAᵀ)⁻¹A   E_a = (Y_a − …)P⊥_s
@@ -167,17 +167,17 @@ fn sequence(form: &Form, w: MatRef<'_, f64>, z: MatRef<'_, f64>, x: MatRef<'_, f
     small_cholesky(l.as_mut()).ok()?;
     let inverse = small_inverse(l.as_ref());
     let q = &inverse * &a;
-    let mut c = &r * q.transpose();
-    let mut e = &r - &c * &q;
+    let mut xi = &r * q.transpose();
+    let mut e = &r - &xi * &q;
     // Once more, for what rounding has left.
     let rest = &e * q.transpose();
     e -= &rest * &q;
-    c += rest;
-    let c = c * inverse;
+    xi += rest;
+    let xi = xi * inverse;
     let mut p = Mat::full(k, m * k, 1.0 / k as f64);
     let mut pooled = Mat::full(k, columns(form), 1.0);
     for h in 0..m {
-        let of_head = c.subcols(h * (k - 1), k - 1);
+        let of_head = xi.subcols(h * (k - 1), k - 1);
         multiply(p.as_mut().subcols_mut(h * k, k), true, 1.0, of_head, z.transpose());
         multiply(pooled.as_mut().subcols_mut(h * d, d), false, 1.0, p.as_ref().subcols(h * k, k), x);
     }
