@@ -87,7 +87,7 @@ pub(super) fn settle(
 }
 
 /// Attention of a student, `[head][row][key]`.
-pub(super) fn attention_of(student: &Student<f64>, examples: &Batch<f64>) -> Vec<Vec<f64>> {
+fn attention_of(student: &Student<f64>, examples: &Batch<f64>) -> Vec<Vec<f64>> {
     let (form, k) = (&student.form, examples.shape.k);
     let mut pass = Pass::default();
     pass.pool(form, &student.values, &examples.x, k);

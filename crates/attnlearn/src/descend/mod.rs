@@ -5,6 +5,7 @@
 //! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them, `evidence` says by what where examples are few.
 
 mod adam;
+mod alone;
 mod attend;
 mod batch;
 mod checkpoint;

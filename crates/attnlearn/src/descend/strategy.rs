@@ -21,6 +21,7 @@
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
 use super::adam::Adam;
+use super::alone;
 use super::batch::Batch;
 use super::free::{self, Free};
 use super::logits;
@@ -321,6 +322,13 @@ impl<'a> Run<'a> {
                 }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
+                    // What crawls may be one sharp head.
+                    if self.plan.large && (newton.history.is_empty() || newton.crawls()) {
+                        let sharpness = alone::sharpness(student, &self.refine);
+                        for head in (0..self.form.heads).filter(|head| sharpness[*head] > SHARP) {
+                            alone::refine(student, head, &self.refine, stop)?;
+                        }
+                    }
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
                     if why.is_none() && newton.crawls() && chain.redraws < self.form.heads {
                         // Heads that coincide: the error falls with the square of their difference alone, ever more slowly.
@@ -358,14 +366,8 @@ impl<'a> Run<'a> {
 
     /// Whether queries attend to hardly more than one token each, and examples are enough to take heads apart.
     fn is_sharp(&self, student: &Student<f64>) -> bool {
-        let k = self.refine.shape.k;
-        let applies = free::applies(&self.form, self.refine.len(), k);
-        let rows = || {
-            logits::attention_of(student, &self.refine)
-                .into_iter()
-                .flat_map(move |head| head.chunks_exact(k).map(largest).collect::<Vec<_>>())
-        };
-        applies && rows().sum::<f64>() > SHARP * (self.form.heads * self.refine.len() * k) as f64
+        let applies = free::applies(&self.form, self.refine.len(), self.refine.shape.k);
+        applies && alone::sharpness(student, &self.refine).iter().sum::<f64>() > SHARP * self.form.heads as f64
     }
 
     /// Draws heads anew whose removal costs less than this share of the variance, the cheapest first: of two that coincide one does nothing, and then
@@ -496,10 +498,6 @@ impl<'a> Run<'a> {
 /// Heads whose removal costs less than this share of what that of the dearest costs do nothing.
 const IDLE: f64 = 1e-3;
 
-fn largest(row: &[f64]) -> f64 {
-    row.iter().copied().fold(0.0, f64::max)
-}
-
 /// Share of the variance above which the removal of a head costs more than that of one of two that a descent has led to the same place.
 const COINCIDE: f64 = 1e-5;
 
@@ -508,7 +506,7 @@ fn cheapest(costs: &[f64]) -> usize {
     (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
 }
 
-/// Mean of the largest attention of all rows above which heads are taken apart.
+/// Mean of the largest attention of all rows above which heads are sharp: taken apart, or refined alone.
 const SHARP: f64 = 0.8;
 
 /// Steps between two looks.

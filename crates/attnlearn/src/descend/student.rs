@@ -205,7 +205,7 @@ impl<T: Field> Student<T> {
     }
 
     /// Where the numbers of one head stand in a block.
-    fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
+    pub(super) fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
         let (start, (rows, cols)) = (self.form.range(part).start, self.form.shape(part));
         if part == Part::O {
             let s = self.form.s();
