@@ -1,13 +1,13 @@
 //! One head alone: a student of one head learns what all others leave, `Y − Σ_{j≠i} P_j X W_j − bias`.
 //!
-//! A sharp head makes `JᵀP⊥J` so ill-conditioned that conjugate gradients for all heads spend nearly all their products on it. Alone, they cost a
-//! share `1/m`.
+//! A sharp head makes `JᵀP⊥J` so ill-conditioned that conjugate gradients for all heads spend nearly all their products on it. Alone, a product
+//! costs a fraction of that.
 
 use super::batch::Batch;
 use super::newton::{Newton, NewtonSettings};
 use super::pass::Pass;
 use super::student::{Form, PARTS, Part, Student};
-use crate::Result;
+use crate::{Error, Result};
 use rayon::prelude::*;
 
 /// Sequences by which sharpness is judged.
@@ -50,7 +50,12 @@ pub(super) fn refine(
     let places = places(student, head);
     let mut only = Student { form: single, values: places.iter().map(|at| student.values[*at]).collect() };
     let settings = NewtonSettings { steps: STEPS, products: PRODUCTS, ..NewtonSettings::default() };
-    Newton::new(&settings).run(&mut only, &rest, &settings, &|_| stop())?;
+    match Newton::new(&settings).run(&mut only, &rest, &settings, &|_| stop()) {
+        Ok(_) => {}
+        Err(Error::Interrupted) => return Err(Error::Interrupted),
+        // Nothing is left to learn, or not finite: the head stays.
+        Err(_) => return Ok(()),
+    }
     places.iter().zip(only.values).for_each(|(at, value)| student.values[*at] = value);
     Ok(())
 }
