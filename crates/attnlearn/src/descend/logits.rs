@@ -75,7 +75,7 @@ pub(super) fn settle(
     let mut student = student.clone();
     for (head, roughly) in attention_of(&student, examples).iter().enumerate() {
         let (pure, uncertain) = sparsest(&free.attention, head, roughly);
-        if uncertain.is_nan() || uncertain > APART {
+        if uncertain > APART || !pure.iter().all(|p| p.is_finite()) {
             return Ok(None);
         }
         let logits = logits(&pure, k, uncertain);
