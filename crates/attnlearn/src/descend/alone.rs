@@ -99,7 +99,7 @@ mod tests {
             assert!(examples.error(&form, &student.values) < 1e-6 * before, "seed {seed}");
             let own = places(&student, head);
             assert!((0..form.len()).all(|i| own.contains(&i) || student.values[i].to_bits() == teacher.values[i].to_bits()));
-            assert!(matches!(refine(&mut student.clone(), 0, &examples, &|| true), Err(crate::Error::Interrupted)));
+            assert!(matches!(refine(&mut student.clone(), 0, &examples, &|| true), Err(Error::Interrupted)));
         }
     }
 
