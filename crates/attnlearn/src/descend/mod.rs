@@ -2,10 +2,10 @@
 //!
 //! `varpro` is variable projection on small samples with dense normal equations: what the six-phase learner uses for its search in the span and
 //! for the final polish. `student` and `pass` are the layer as descent sees it, of any rank, with biases and mask, with its derivative and
-//! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them, `evidence` says by what where examples are few.
+//! adjoint; `batch` shares them out over threads, `adam` and `newton` descend with them, `evidence` says by what where examples are few, and `sharp` sees
+//! to heads that hide their logits.
 
 mod adam;
-mod alone;
 mod attend;
 mod batch;
 mod checkpoint;
@@ -23,7 +23,9 @@ mod normal;
 mod pass;
 mod plan;
 mod project;
+mod readout;
 mod sample;
+mod sharp;
 mod strategy;
 mod student;
 #[cfg(test)]

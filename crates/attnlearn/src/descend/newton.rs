@@ -63,6 +63,9 @@ const SINGLE: f64 = 1e-4;
 /// Share of unexplained variance below which steps should be large.
 const NEAR: f64 = 1e-5;
 
+/// Share of the goal below which there is no step beyond.
+const FINE: f64 = 1e-3;
+
 /// What a step should leave of the error there.
 const QUADRATIC: f64 = 0.1;
 
@@ -79,12 +82,14 @@ pub struct Newton {
     /// Steps in a row that were near the end and yet far from quadratic.
     crawling: usize,
     way: Option<Way>,
+    /// Whether the goal was reached, and a step taken beyond.
+    beyond: bool,
 }
 
 impl Newton {
     /// At the beginning.
     pub fn new(settings: &NewtonSettings) -> Self {
-        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0, crawling: 0, way: None }
+        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0, crawling: 0, way: None, beyond: false }
     }
 
     /// Steps to the end; `stop` is asked at every product, with the share of unexplained variance.
@@ -98,19 +103,20 @@ impl Newton {
         examples.check(&student.form)?;
         let variance = examples.variance()?;
         loop {
-            if let Some(why) = self.step(student, examples, variance, settings, stop)? {
+            if let Some(why) = self.step(student, examples, variance, settings, &[], stop)? {
                 return Ok(why);
             }
         }
     }
 
-    /// One step, or why there is none.
+    /// One step, which leaves the numbers at `fixed` as they are, or why there is none.
     pub fn step(
         &mut self,
         student: &mut Student<f64>,
         examples: &Batch<f64>,
         variance: f64,
         settings: &NewtonSettings,
+        fixed: &[usize],
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Option<Stop>> {
         let form = student.form;
@@ -124,9 +130,12 @@ impl Newton {
         if !nmse.is_finite() {
             return Err(Error::input("descent", "the error is not finite any more", "look for huge inputs or outputs"));
         }
-        if nmse <= settings.goal {
+        // Just below the goal one more step, where it is cheap, makes up for an ill condition.
+        let fine = nmse <= settings.goal * FINE || self.way != Some(Way::Dense) || self.beyond;
+        if nmse <= settings.goal && fine {
             return Ok(Some(Stop::Goal));
         }
+        self.beyond = nmse <= settings.goal;
         if self.slow >= 3 {
             return Ok(Some(Stop::Stalled));
         }
@@ -137,7 +146,8 @@ impl Newton {
         let accuracy = nmse.sqrt().clamp(if way == Way::Single { SINGLE } else { 1e-9 }, 0.1);
         let stopped = || stop(nmse);
         let limits = Limits { accuracy, products: settings.products, stop: &stopped };
-        let mut system = System { form, elimination: &elimination, gradient: &gradient, limits, products: &mut self.products };
+        let mut system =
+            System { form, elimination: &elimination, gradient: &gradient, fixed, limits, products: &mut self.products };
         let single;
         let mut solver: Box<dyn FnMut(f64) -> Result<Solution>> = match way {
             Way::Dense => {
@@ -184,7 +194,11 @@ impl Newton {
         drop(solver);
         let Some((moved, error, reached)) = done else {
             // The next way begins where this one failed.
-            return Ok(if self.change(way, &form, way == Way::Single) { None } else { Some(Stop::Stalled) });
+            return Ok(match self.change(way, &form, way == Way::Single) {
+                _ if self.beyond => Some(Stop::Goal),
+                true => None,
+                false => Some(Stop::Stalled),
+            });
         };
         self.slow = if 1.0 - error / before < settings.progress { self.slow + 1 } else { 0 };
         student.values = moved;
@@ -205,9 +219,9 @@ impl Newton {
         numbers && counts && (self.way != Some(Way::Dense) || fits_memory(form))
     }
 
-    /// Whether steps near the end gain as little as they do where heads coincide.
-    pub(super) fn crawls(&self) -> bool {
-        self.crawling > 0
+    /// Steps in a row near the end that gained as little as they do where heads coincide.
+    pub(super) fn crawling(&self) -> usize {
+        self.crawling
     }
 
     /// To the next way of solving, if there is one: whether there is. `finer` if more digits may help.
@@ -264,6 +278,7 @@ struct System<'a> {
     form: Form,
     elimination: &'a Elimination,
     gradient: &'a [f64],
+    fixed: &'a [usize],
     limits: Limits<'a>,
     /// So far.
     products: &'a mut usize,
@@ -275,16 +290,27 @@ impl System<'_> {
         let p = matrix.nrows();
         let mut l = matrix.clone();
         (0..p).for_each(|i| l[(i, i)] += lambda * means[i]);
+        for &i in self.fixed.iter().filter(|i| **i < p) {
+            (0..i).for_each(|j| l[(i, j)] = 0.0);
+            (i + 1..p).for_each(|j| l[(j, i)] = 0.0);
+        }
         match cholesky(l.as_mut(), self.limits.stop) {
             Ok(()) => {}
             Err(Halt::Stopped) => return Err(Error::Interrupted),
             Err(Halt::Unfit) => return Ok(Solution { step: None, reached: true }),
         }
-        let mut step = Mat::from_fn(p, 1, |i, _| -self.gradient[i]);
+        let right = self.free(self.gradient.iter().map(|g| -g).collect());
+        let mut step = Mat::from_fn(p, 1, |i, _| right[i]);
         solve_factored(l.as_ref(), step.as_mut());
         let mut all = vec![0.0; self.gradient.len()];
         all[..p].copy_from_slice(step.col_as_slice(0));
         Ok(Solution { step: Some(all), reached: true })
+    }
+
+    /// A vector without what is fixed.
+    fn free(&self, mut vector: Vec<f64>) -> Vec<f64> {
+        self.fixed.iter().for_each(|i| vector[*i] = 0.0);
+        vector
     }
 
     /// To a relative residual, or as near as so many products come.
@@ -293,7 +319,8 @@ impl System<'_> {
         let mut r: Vec<f64> = self.gradient.iter().map(|g| -g).collect();
         // `O` is where it is best: what its gradient still says is rounding.
         r[self.form.range(Part::O).start..].fill(0.0);
-        let mut z = metric.solve(&r);
+        r = self.free(r);
+        let mut z = self.free(metric.solve(&r));
         let mut direction = z.clone();
         let mut rz = inner(&r, &z);
         let goal = self.limits.accuracy.powi(2) * rz;
@@ -321,7 +348,7 @@ impl System<'_> {
                 x[i] += length * direction[i];
                 r[i] -= length * q[i];
             }
-            z = metric.solve(&r);
+            z = self.free(metric.solve(&r));
             let next = inner(&r, &z);
             let beta = next / rz;
             rz = next;
@@ -360,6 +387,27 @@ mod tests {
     fn newton(student: &mut Student<f64>, examples: &Batch<f64>, stop: bool) -> Result<Stop> {
         let settings = NewtonSettings::default();
         Newton::new(&settings).run(student, examples, &settings, &|_| stop)
+    }
+
+    /// What is fixed stays bit for bit, however steps are solved for, and what is not comes back.
+    #[test]
+    fn what_is_fixed_stays() {
+        for (seed, way) in [(0, Way::Single), (1, Way::Double), (2, Way::Dense)] {
+            let teacher: Student<f64> = Student::random(LOW, 3.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+            let (_, examples) = problem(LOW, 400, seed);
+            let fixed = teacher.places(0, &[Part::A, Part::C]);
+            let mut student = teacher.clone();
+            let mut rng = ChaCha8Rng::seed_from_u64(seed + 50);
+            for i in (0..LOW.range(Part::O).start).filter(|i| !fixed.contains(i)) {
+                student.values[i] *= 1.0 + 0.03 * rng.sample::<f64, _>(StandardNormal);
+            }
+            let settings = NewtonSettings { goal: 1e-18, ..NewtonSettings::default() };
+            let mut newton = Newton { way: Some(way), ..Newton::new(&settings) };
+            let variance = examples.variance().unwrap();
+            while newton.step(&mut student, &examples, variance, &settings, &fixed, &|_| false).unwrap().is_none() {}
+            assert!(*newton.history.last().unwrap() < 1e-18, "{way:?}: {:?}", newton.history);
+            assert!(fixed.iter().all(|i| student.values[*i].to_bits() == teacher.values[*i].to_bits()), "{way:?}");
+        }
     }
 
     /// From a teacher moved by a twentieth of its size: ten of ten come back to machine precision.

@@ -13,6 +13,10 @@ const SMALL: usize = 8192;
 /// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
 pub(super) const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
 
+/// Descents that may follow the first, and errors after which they do: correlated tokens make descents slow.
+const LEGS: usize = 2;
+const BETWEEN: (f64, f64) = (1e-3, 3e-2);
+
 /// What sizes decide.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -50,10 +54,15 @@ impl Plan {
         }
     }
 
-    /// The descent of a start, or after so many of its heads were drawn anew.
-    pub(super) fn descent(&self, start: usize, redraws: usize) -> AdamSettings {
+    /// Whether a descent that ended at such an error should be followed by another: far from the end, and yet too near for a floor.
+    pub(super) fn goes_on(&self, nmse: f64, legs: usize) -> bool {
+        self.large && legs < LEGS && (BETWEEN.0..BETWEEN.1).contains(&nmse)
+    }
+
+    /// The descent of a start, or after so many of its heads were drawn anew; twice as long after every other.
+    pub(super) fn descent(&self, start: usize, redraws: usize, legs: usize) -> AdamSettings {
         if self.large {
-            let steps = if redraws == 0 { 1500 } else { 600 };
+            let steps = if redraws == 0 { 1500 } else { 600 } << legs.min(LEGS);
             return AdamSettings { steps, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
         }
         // Slower after every few failures.

@@ -21,14 +21,12 @@
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
 use super::adam::Adam;
-use super::alone;
 use super::batch::Batch;
-use super::free::{self, Free};
-use super::logits;
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
 use super::plan::{NORMS, Plan, most_sequences};
-use super::student::{Form, Student};
+use super::sharp;
+use super::student::{Form, Part, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
 use rand::SeedableRng;
@@ -100,6 +98,15 @@ pub struct Found {
     pub student: Student<f64>,
 }
 
+/// Heads that did nothing while others were nearly right.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Idle {
+    /// Drawn anew.
+    roused: Vec<usize>,
+    /// Those that did nothing even then: steps leave them as they are.
+    resting: Vec<usize>,
+}
+
 /// One start after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -109,8 +116,11 @@ pub struct Chain {
     pub start: usize,
     /// Heads drawn anew since.
     pub redraws: usize,
+    /// Descents since, one after the other.
+    legs: usize,
     /// The best since.
     pub base: Option<Found>,
+    idle: Idle,
     student: Student<f64>,
     rng: ChaCha8Rng,
 }
@@ -179,10 +189,12 @@ impl<'a> Run<'a> {
                 Stage::Refine(newton) => newton.fits(&form),
                 Stage::Over(_, nmse) => !nmse.is_nan(),
             };
-            stage && whole(&chain.student) && found(&chain.base)
+            let heads = chain.idle.roused.iter().chain(&chain.idle.resting).all(|head| *head < form.heads);
+            stage && heads && whole(&chain.student) && found(&chain.base)
         };
         let ended = state.end.as_ref().is_none_or(|(_, newton)| newton.fits(&form) && state.best.is_some());
-        let counts = [state.starts, state.refined].into_iter().chain(state.chains.iter().flat_map(|c| [c.start, c.redraws]));
+        let counts =
+            [state.starts, state.refined].into_iter().chain(state.chains.iter().flat_map(|c| [c.start, c.redraws, c.legs]));
         let crowd = if run.plan.large { 1 } else { CROWD };
         let counted = counts.max().is_none_or(|count| count < 1 << 32) && state.chains.len() <= crowd;
         if state.chains.is_empty() || !counted || !ended || !found(&state.best) || !state.chains.iter().all(chain) {
@@ -200,7 +212,7 @@ impl<'a> Run<'a> {
         rng.set_stream(start as u64);
         let student = Student::random(self.form, NORMS[start % NORMS.len()], &mut rng)?;
         let stage = self.first_stage(&student, (start, 0));
-        Ok(Chain { stage, start, redraws: 0, base: None, student, rng })
+        Ok(Chain { stage, start, redraws: 0, legs: 0, base: None, idle: Idle::default(), student, rng })
     }
 
     /// A descent.
@@ -257,7 +269,7 @@ impl<'a> Run<'a> {
 
     /// Steps of the descent that goes on, or would.
     pub fn descent_steps(&self) -> usize {
-        self.state.chains.first().map_or(0, |chain| self.plan.descent(chain.start, chain.redraws).steps)
+        self.state.chains.first().map_or(0, |chain| self.plan.descent(chain.start, chain.redraws, chain.legs).steps)
     }
 
     /// Refinements allowed.
@@ -301,7 +313,7 @@ impl<'a> Run<'a> {
             Stage::Over(..) => {}
             Stage::Descend(descent) => {
                 let (adam, student) = descent.as_mut();
-                let settings = self.plan.descent(chain.start, chain.redraws);
+                let settings = self.plan.descent(chain.start, chain.redraws, chain.legs);
                 let until = adam.step + if self.plan.large { STEPS } else { MANY_STEPS };
                 let mut stopped = false;
                 let over = adam.run(student, &self.single, &settings, &mut |adam| {
@@ -313,32 +325,37 @@ impl<'a> Run<'a> {
                 }
                 if over {
                     chain.student.values = student.values.iter().map(|v| f64::from(*v)).collect();
-                    chain.stage = Stage::Refine(Newton::new(&self.plan.newton));
+                    chain.stage = if self.plan.goes_on(adam.nmse, chain.legs) {
+                        chain.legs += 1;
+                        self.first_stage(&chain.student, (chain.start, chain.redraws))
+                    } else {
+                        Stage::Refine(Newton::new(&self.plan.newton))
+                    };
                 }
             }
             Stage::Refine(newton) => {
-                if newton.history.is_empty() && self.is_sharp(&chain.student) {
-                    self.take_apart(&mut chain.student, stop)?;
+                if newton.history.is_empty() {
+                    sharp::take_apart(&mut chain.student, &self.refine, stop)?;
                 }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
-                    // What crawls may be one sharp head.
-                    if self.plan.large && (newton.history.is_empty() || newton.crawls()) {
-                        let sharpness = alone::sharpness(student, &self.refine);
-                        for head in (0..self.form.heads).filter(|head| sharpness[*head] > SHARP) {
-                            alone::refine(student, head, &self.refine, stop)?;
-                        }
+                    let mut fixed: Vec<usize> =
+                        chain.idle.resting.iter().flat_map(|head| student.places(*head, &HEADS)).collect();
+                    if self.plan.large {
+                        // Others move first: together, conjugate gradients would spend their products on what logits show better.
+                        fixed.extend(sharp::read(student, self.examples, stop)?);
                     }
-                    let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &|_| stop())?;
-                    if why.is_none() && newton.crawls() && chain.redraws < self.form.heads {
-                        // Heads that coincide: the error falls with the square of their difference alone, ever more slowly.
+                    let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &fixed, &|_| stop())?;
+                    if why.is_none() && newton.crawling() > 0 && chain.idle.resting.len() < self.form.heads {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
                             chain.base = Some(Found { nmse, student: student.clone() });
                         }
-                        let drawn = self.draw_idle(student, nmse.sqrt().min(COINCIDE), &mut chain.rng)?;
-                        if drawn > 0 {
-                            chain.redraws += drawn;
+                        let known = chain.idle.clone();
+                        let share = nmse.sqrt().min(COINCIDE);
+                        self.rouse(student, &mut chain.idle, share, &mut chain.rng)?;
+                        chain.redraws += chain.idle.roused.len() - known.roused.len();
+                        if chain.idle != known {
                             *newton = Newton::new(&self.plan.newton);
                         }
                     }
@@ -353,27 +370,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Attention first and its matrices then: sharp heads hide their logits from Gauss–Newton.
-    fn take_apart(&self, student: &mut Student<f64>, stop: &(dyn Fn() -> bool + Sync)) -> Result<()> {
-        let Some(free) = Free::find(&self.refine, student, stop)? else { return Ok(()) };
-        let Some(mut found) = logits::settle(&free, &self.refine, student, stop)? else { return Ok(()) };
-        self.refine.refit(&self.form, &mut found.values)?;
-        if self.refine.error(&self.form, &found.values) < self.refine.error(&self.form, &student.values) {
-            *student = found;
-        }
-        Ok(())
-    }
-
-    /// Whether queries attend to hardly more than one token each, and examples are enough to take heads apart.
-    fn is_sharp(&self, student: &Student<f64>) -> bool {
-        let applies = free::applies(&self.form, self.refine.len(), self.refine.shape.k);
-        applies && alone::sharpness(student, &self.refine).iter().sum::<f64>() > SHARP * self.form.heads as f64
-    }
-
     /// Draws heads anew whose removal costs less than this share of the variance, the cheapest first: of two that coincide one does nothing, and then
-    /// the other everything. How many. (Two that differ by δ leave an error of order δ⁴, and the removal of one costs δ².)
-    fn draw_idle(&self, student: &mut Student<f64>, share: f64, rng: &mut ChaCha8Rng) -> Result<usize> {
-        let mut busy: Vec<usize> = (0..self.form.heads).collect();
+    /// the other everything. (Two that differ by δ leave an error of order δ⁴, and the removal of one costs δ².) Those that come to nothing again rest:
+    /// what they do is not determined, and steps that move them lead nowhere.
+    fn rouse(&self, student: &mut Student<f64>, idle: &mut Idle, share: f64, rng: &mut ChaCha8Rng) -> Result<()> {
+        let mut busy: Vec<usize> = (0..self.form.heads).filter(|head| !idle.resting.contains(head)).collect();
         while busy.len() > 1 {
             let elimination = self.refine.refit(&self.form, &mut student.values)?;
             let costs = elimination.removal_costs(&self.form, &student.values);
@@ -382,10 +383,15 @@ impl<'a> Run<'a> {
                 break;
             }
             let head = busy.remove(least);
-            let norm = student.norm_beside(head);
-            student.draw_head(head, norm, rng);
+            if idle.roused.contains(&head) {
+                idle.resting.push(head);
+            } else {
+                idle.roused.push(head);
+                let norm = student.norm_beside(head);
+                student.draw_head(head, norm, rng);
+            }
         }
-        Ok(self.form.heads - busy.len())
+        Ok(())
     }
 
     /// What to do after a round.
@@ -434,12 +440,14 @@ impl<'a> Run<'a> {
             match &chain.base {
                 Some(base) if self.plan.large && chain.redraws < self.settings.redraws * self.form.heads => {
                     chain.student = base.student.clone();
+                    chain.idle = Idle::default();
                     let elimination = self.refine.refit(&self.form, &mut chain.student.values)?;
                     let costs = elimination.removal_costs(&self.form, &chain.student.values);
                     let least = cheapest(&costs);
                     let norm = chain.student.norm_beside(least);
                     chain.student.draw_head(least, norm, &mut chain.rng);
                     chain.redraws += 1;
+                    chain.legs = 0;
                     chain.stage = self.first_stage(&chain.student, (chain.start, chain.redraws));
                 }
                 _ => {
@@ -471,7 +479,7 @@ impl<'a> Run<'a> {
             let examples = some.as_ref().unwrap_or(self.examples);
             let (mut newton, mut student) = (newton.clone(), best.student.clone());
             let settings = NewtonSettings { steps: 12, ..self.plan.newton.clone() };
-            let why = newton.step(&mut student, examples, examples.variance()?, &settings, &|_| stop())?;
+            let why = newton.step(&mut student, examples, examples.variance()?, &settings, &[], &|_| stop())?;
             let settled = matches!(newton.history.as_slice(), [.., before, now] if *now > (1.0 - SETTLED) * before);
             self.state.done = why.is_some() || settled;
             self.state.best = Some(Found { nmse: newton.history.last().copied().unwrap_or(best.nmse), student });
@@ -499,15 +507,15 @@ impl<'a> Run<'a> {
 const IDLE: f64 = 1e-3;
 
 /// Share of the variance above which the removal of a head costs more than that of one of two that a descent has led to the same place.
-const COINCIDE: f64 = 1e-5;
+const COINCIDE: f64 = 1e-4;
 
 /// The head whose removal costs least.
 fn cheapest(costs: &[f64]) -> usize {
     (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
 }
 
-/// Mean of the largest attention of all rows above which heads are sharp: taken apart, or refined alone.
-const SHARP: f64 = 0.8;
+/// All of a head but what is refitted.
+const HEADS: [Part; 4] = [Part::A, Part::B, Part::C, Part::V];
 
 /// Steps between two looks.
 const STEPS: usize = 20;
@@ -523,3 +531,52 @@ const ELSEWHERE: f64 = 1e-18;
 
 /// λ of the refinement on all examples: it begins near its end.
 const FINAL_DAMPING: f64 = 1e-6;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+
+    /// A head that does nothing is drawn anew, and rests when it still does nothing; one that does something is left alone.
+    #[test]
+    fn idle_heads_are_roused_once() {
+        let teacher = TeacherSpec::dense(6, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(3)).unwrap();
+        let source = TeacherStream::new(&teacher, 4, InputDistribution::Boolean, 4, None);
+        let examples = Batch::read(&source, 0..8, 200).unwrap();
+        let form = Form {
+            d: 6,
+            d_out: 6,
+            heads: 3,
+            rank: None,
+            value_rank: None,
+            key_bias: false,
+            bias: false,
+            mask: crate::layer::Mask::None,
+        };
+        let run = Run::new(&examples, form, StrategySettings::default()).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let mut student = Student::random(form, 2.0, &mut rng).unwrap();
+        // Two heads of the teacher, and a third at random: with the others exact, it does nothing.
+        for (head, theta) in teacher.heads().iter().map(|head| head.theta.to_dense()).enumerate() {
+            for (at, i) in student.places(head, &[Part::A]).into_iter().zip(0..) {
+                student.values[at] = theta[(i / 6, i % 6)];
+            }
+        }
+        let (before, mut idle) = (student.clone(), Idle::default());
+        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
+        assert_eq!((idle.roused.as_slice(), idle.resting.as_slice()), ([2].as_slice(), [].as_slice()));
+        let same = |head: usize| {
+            student.places(head, &[Part::A]).iter().all(|i| student.values[*i].to_bits() == before.values[*i].to_bits())
+        };
+        assert!(same(0) && same(1) && !same(2));
+        let roused = student.clone();
+        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
+        assert_eq!(idle.resting, [2]);
+        let places = student.places(2, &HEADS);
+        assert!(places.iter().all(|i| student.values[*i].to_bits() == roused.values[*i].to_bits()), "a head that rests stays");
+        let known = idle.clone();
+        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
+        assert_eq!(idle, known, "the others do something");
+    }
+}

@@ -204,6 +204,11 @@ impl<T: Field> Student<T> {
         norms.get(norms.len() / 2).map_or(Form::NORM, |norm| norm.clamp(0.1, 20.0))
     }
 
+    /// Where the numbers of one head stand in some blocks, in the order of a student of that head.
+    pub(super) fn places(&self, head: usize, parts: &[Part]) -> Vec<usize> {
+        parts.iter().flat_map(|part| self.head_entries(*part, head)).collect()
+    }
+
     /// Where the numbers of one head stand in a block.
     pub(super) fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
         let (start, (rows, cols)) = (self.form.range(part).start, self.form.shape(part));
