@@ -41,7 +41,11 @@ const FAR: f64 = 2.0;
 /// matter, in the end those that outputs show.
 const CLEAR: (f64, f64, f64) = (1e-2, 1e-5, 0.1);
 
-/// Share of its own miss that a logit is uncertain by: errors of the other heads are no noise, and some logits are far worse than σ says.
+/// Share of all that is seen that may be clear.
+const CLEAREST: f64 = 0.1;
+
+/// Share of its own miss, over the usual one, that a logit is uncertain by: errors of the other heads are no noise, and some logits are far worse than σ
+/// says.
 const DOUBT: f64 = 0.3;
 
 /// Uncertainty that rounding leaves.
@@ -183,6 +187,16 @@ impl Attention {
     }
 }
 
+/// The value that this share of all is below; 0 if there are none.
+fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    if values.is_empty() {
+        return 0.0;
+    }
+    let at = ((share * values.len() as f64) as usize).min(values.len() - 1);
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
+}
+
 /// The median of |z| for a normal z.
 const NORMAL_MEDIAN: f64 = 0.6745;
 
@@ -306,16 +320,24 @@ impl<'a> Regression<'a> {
         let most: Vec<usize> = attention.p.chunks_exact(k).map(top).collect();
         let mut logits = Logits { most, weight: vec![1.0; attention.p.len()], miss: vec![0.0; attention.p.len()] };
         let believed = self.believed(&logits);
+        let relative = |i: usize| attention.uncertain[i] / attention.p[i].max(0.0);
+        let mut seen = Vec::new();
         for (row, most) in logits.most.iter().enumerate() {
             let most = row * k + most;
-            for at in row * k..(row + 1) * k {
-                let relative = |i: usize| attention.uncertain[i] / attention.p[i].max(0.0);
-                let (miss, uncertain) =
-                    ((attention.p[at] / attention.p[most]).ln() - believed[at], relative(at) + relative(most));
-                let seen = at != most && relative(at).max(relative(most)) < SEEN && miss.abs() < FAR;
-                logits.weight[at] = if seen { clear / (clear + uncertain + DOUBT * miss.abs()) } else { 0.0 };
-                logits.miss[at] = if seen { logits.weight[at] * miss } else { 0.0 };
+            for at in (row * k..(row + 1) * k).filter(|at| *at != most) {
+                let miss = (attention.p[at] / attention.p[most]).ln() - believed[at];
+                if relative(at).max(relative(most)) < SEEN && miss.abs() < FAR {
+                    seen.push((at, miss, relative(at) + relative(most)));
+                }
             }
+        }
+        // What is clearer than most of what is seen is not clearer than that.
+        let clear = clear.max(quantile(seen.iter().map(|(_, _, uncertain)| *uncertain), CLEAREST));
+        let usual = quantile(seen.iter().map(|(_, miss, uncertain)| miss.abs() / (clear + uncertain)), 0.5).max(1.0);
+        logits.weight.fill(0.0);
+        for (at, miss, uncertain) in seen {
+            logits.weight[at] = clear / (clear + uncertain + DOUBT * miss.abs() / usual);
+            logits.miss[at] = logits.weight[at] * miss;
         }
         logits
     }
