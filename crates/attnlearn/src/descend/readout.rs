@@ -61,7 +61,7 @@ const ACCURACY: f64 = 1e-4;
 /// A step that leaves more than this of the error gains little.
 const GAIN: f64 = 0.5;
 
-/// Reads the attention matrix and key bias of one head off the examples, if they show it: whether that made the student better.
+/// Reads the attention matrix and key bias of one head off the examples, if that makes the student better: whether it gained much.
 pub(super) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64>, stop: &dyn Fn() -> bool) -> Result<bool> {
     let form = student.form;
     // Values of more tokens than they have dimensions cannot be told apart.
@@ -84,11 +84,11 @@ pub(super) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64
     let mut moved = student.values.clone();
     places.iter().zip(&regression.values).for_each(|(at, value)| moved[*at] = *value);
     examples.refit(&form, &mut moved)?;
-    let better = examples.error(&form, &moved) < examples.error(&form, &student.values);
-    if better {
+    let (before, after) = (examples.error(&form, &student.values), examples.error(&form, &moved));
+    if after < before {
         student.values = moved;
     }
-    Ok(better)
+    Ok(after < GAIN * before)
 }
 
 /// Attention of a head as the outputs show it, and its uncertainty: `[row][key]`, 0 for keys that are hidden.
@@ -179,11 +179,8 @@ impl Attention {
             return None;
         }
         visible.select_nth_unstable_by(share, |i, j| believed[*i].total_cmp(&believed[*j]).then(i.cmp(j)));
-        let mut sizes: Vec<f64> =
-            visible[..share].iter().map(|i| (self.p[*i] - believed[*i]).abs() / self.uncertain[*i]).collect();
-        let middle = sizes.len() / 2;
-        let (_, median, _) = sizes.select_nth_unstable_by(middle, f64::total_cmp);
-        Some(*median / NORMAL_MEDIAN)
+        let sizes = visible[..share].iter().map(|i| (self.p[*i] - believed[*i]).abs() / self.uncertain[*i]);
+        Some(quantile(sizes, 0.5) / NORMAL_MEDIAN)
     }
 }
 

@@ -44,15 +44,15 @@ pub(super) fn take_apart(student: &mut Student<f64>, examples: &Batch<f64>, stop
     Ok(())
 }
 
-/// Reads every sharp head off the examples; where the numbers stand that this made better.
+/// Reads every sharp head off the examples; where the numbers stand of those by which much was gained. (Others must be free to move on.)
 pub(super) fn read(student: &mut Student<f64>, examples: &Batch<f64>, stop: &dyn Fn() -> bool) -> Result<Vec<usize>> {
-    let mut better = Vec::new();
+    let mut gained = Vec::new();
     for (head, sharpness) in sharpness(student, examples).into_iter().enumerate() {
         if sharpness > SHARP && readout::read(student, head, examples, stop)? {
-            better.extend(student.places(head, &[Part::A, Part::B, Part::C]));
+            gained.extend(student.places(head, &[Part::A, Part::B, Part::C]));
         }
     }
-    Ok(better)
+    Ok(gained)
 }
 
 #[cfg(test)]
