@@ -350,7 +350,7 @@ impl Live {
             }
             _ => format!("{} of at most {} refinements", state.refined, run.most()),
         };
-        let best = run.best().map_or(String::new(), |found| format!(", best {}", error(found.nmse)));
+        let best = run.best_nmse().map_or(String::new(), |nmse| format!(", best {}", error(nmse)));
         let heads = self.in_use.map_or(String::new(), |n| format!(", {n} of {} in use", plural(learner.form().heads, "head")));
         format!("start {}: {what}; NMSE {}{best}{heads}", state.starts, error(run.nmse()))
     }

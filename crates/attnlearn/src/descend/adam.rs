@@ -202,7 +202,14 @@ impl<T: Field> Adam<T> {
                 let m = factor.view(form, first);
                 let mut step = Mat::zeros(m.nrows(), m.ncols());
                 let root = MatRef::from_column_major_slice(&factor.root, factor.width, factor.width);
-                multiply(step.as_mut(), false, T::from_f64(rate * form.size(factor.part)), m, root);
+                let rate = rate * form.size(factor.part);
+                multiply(step.as_mut(), false, T::from_f64(rate), m, root);
+                let entries = (m.nrows() * m.ncols()) as f64;
+                let length = step.norm_l2().to_f64() / (rate * entries.sqrt());
+                if length > LONGEST {
+                    let shorter = T::from_f64(LONGEST / length);
+                    step.col_iter_mut().for_each(|column| column.iter_mut().for_each(|v| *v *= shorter));
+                }
                 step
             })
             .collect();
@@ -235,6 +242,9 @@ const CHUNK: usize = 1 << 14;
 
 /// Steps between two roots of `R`: it moves by a hundredth a step, and a root costs more than a gradient of a small layer.
 const REFRESH: usize = 5;
+
+/// The root mean square of the entries of a step, over `η`, at most: `R` is a few steps old, and a batch may be unlike all before it.
+const LONGEST: f64 = 2.0;
 
 /// Wider factors are taken entry by entry: their roots would cost more than their gradients.
 const WIDEST: usize = 128;

@@ -213,9 +213,9 @@ impl<'a> Learner<'a> {
     /// Goes on for a while; whether all is over.
     pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
-        let Some(found) = self.run.best() else { return Ok(true) };
-        let nmse = self.run.nmse_of(&found.student)?;
-        let student = self.examples.frame.leave(&found.student);
+        let student = self.run.student()?;
+        let nmse = self.run.nmse_of(&student)?;
+        let student = self.examples.frame.leave(&student);
         let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
         self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
         let Some((form, effort)) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };

@@ -52,20 +52,25 @@ impl Metric {
         let every = (rows.div_ceil(ROWS).max(1)..).find(|every| coprime(*every, batch.shape.k)).unwrap_or(1);
         let heads: Vec<Vec<(Part, Mat<f64>)>> =
             (0..form.heads).into_par_iter().map(|head| blocks_of_head(batch, form, linear, head, every)).collect();
+        Self::of(form, &heads, FLOOR)
+    }
+
+    /// Of the matrices of every head, in the same order; to each is added `least` of the mean of all of its kind.
+    pub(super) fn of(form: &Form, heads: &[Vec<(Part, Mat<f64>)>], least: f64) -> Self {
         let mut blocks = Vec::new();
         for kind in 0..heads.first().map_or(0, Vec::len) {
             let trace = |m: &Mat<f64>| (0..m.nrows()).map(|i| m[(i, i)]).sum::<f64>() / m.nrows() as f64;
-            let mean = heads.iter().map(|head| trace(&head[kind].1)).sum::<f64>() / form.heads as f64;
+            let mean = heads.iter().map(|head| trace(&head[kind].1)).sum::<f64>() / heads.len() as f64;
             // Nothing at all: any unit will do.
-            let floor = if mean > 0.0 && mean.is_finite() { FLOOR * mean } else { 1.0 };
+            let floor = if mean > 0.0 && mean.is_finite() { least * mean } else { 1.0 };
             for (head, of_head) in heads.iter().enumerate() {
                 let (part, mut matrix) = of_head[kind].clone();
                 (0..matrix.nrows()).for_each(|i| matrix[(i, i)] += floor);
                 let mut l = matrix.clone();
                 if small_cholesky(l.as_mut()).is_err() {
                     // Rounding, or numbers that are not finite: the plain mean.
-                    matrix = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { floor / FLOOR } else { 0.0 });
-                    l = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { (floor / FLOOR).sqrt() } else { 0.0 });
+                    matrix = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { floor / least } else { 0.0 });
+                    l = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { (floor / least).sqrt() } else { 0.0 });
                 }
                 let inverse = small_inverse(l.as_ref());
                 let inverse = inverse.transpose() * &inverse;

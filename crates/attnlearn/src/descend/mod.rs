@@ -7,12 +7,15 @@
 
 mod adam;
 mod attend;
+mod balance;
 mod batch;
 mod checkpoint;
+mod conjugate;
 mod eliminate;
 mod evidence;
 mod frame;
 mod free;
+mod idle;
 mod jacobian;
 mod learner;
 mod linear;
@@ -24,6 +27,7 @@ mod pass;
 mod plan;
 mod project;
 mod readout;
+mod regression;
 mod sample;
 mod sharp;
 mod strategy;

@@ -12,6 +12,7 @@
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients never leave `M⁻¹` times its range.
 
 use super::batch::Batch;
+use super::conjugate::{Limits, conjugate};
 use super::eliminate::Elimination;
 use super::linear::Linear;
 use super::metric::Metric;
@@ -259,14 +260,6 @@ fn block_means(form: Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
     means
 }
 
-/// How far to go.
-struct Limits<'a> {
-    /// Relative residual.
-    accuracy: f64,
-    products: usize,
-    stop: &'a dyn Fn() -> bool,
-}
-
 /// A step, if rounding has left one, and whether it is as exact as was asked for.
 struct Solution {
     step: Option<Vec<f64>>,
@@ -315,52 +308,24 @@ impl System<'_> {
 
     /// To a relative residual, or as near as so many products come.
     fn solve<T: Field>(&mut self, linear: &mut Linear<'_, T>, metric: &Metric, lambda: f64) -> Result<Solution> {
-        let mut x = vec![0.0; self.gradient.len()];
-        let mut r: Vec<f64> = self.gradient.iter().map(|g| -g).collect();
+        let mut right: Vec<f64> = self.gradient.iter().map(|g| -g).collect();
         // `O` is where it is best: what its gradient still says is rounding.
-        r[self.form.range(Part::O).start..].fill(0.0);
-        r = self.free(r);
-        let mut z = self.free(metric.solve(&r));
-        let mut direction = z.clone();
-        let mut rz = inner(&r, &z);
-        let goal = self.limits.accuracy.powi(2) * rz;
-        let mut reached = rz <= goal;
-        for _ in 0..self.limits.products {
-            if (self.limits.stop)() {
-                return Err(Error::Interrupted);
-            }
+        right[self.form.range(Part::O).start..].fill(0.0);
+        let right = self.free(right);
+        let (elimination, mut products) = (self.elimination, 0);
+        let product = |direction: &[f64]| {
+            products += 1;
             // Products see the size of their argument as 1: single precision ends at 10⁻³⁸.
             let size = direction.iter().fold(0.0_f64, |size, v| size.max(v.abs()));
-            if reached || size == 0.0 {
-                break;
-            }
             let unit: Vec<T> = direction.iter().map(|v| T::from_f64(v / size)).collect();
-            let product = linear.projected_product(self.elimination, &unit);
-            *self.products += 1;
-            let damping = metric.times(&direction);
-            let q: Vec<f64> = product.iter().zip(damping).map(|(q, d)| q.to_f64() * size + lambda * d).collect();
-            let curvature = inner(&direction, &q);
-            if curvature <= 0.0 {
-                break;
-            }
-            let length = rz / curvature;
-            for i in 0..x.len() {
-                x[i] += length * direction[i];
-                r[i] -= length * q[i];
-            }
-            z = self.free(metric.solve(&r));
-            let next = inner(&r, &z);
-            let beta = next / rz;
-            rz = next;
-            reached = rz <= goal;
-            direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + beta * *d);
-        }
-        Ok(Solution { step: Some(x), reached })
+            let product = linear.projected_product(elimination, &unit);
+            product.iter().zip(metric.times(direction)).map(|(q, d)| q.to_f64() * size + lambda * d).collect()
+        };
+        let solved = conjugate(right, &self.limits, product, |r| self.free(metric.solve(r)));
+        *self.products += products;
+        let (step, reached) = solved?;
+        Ok(Solution { step: Some(step), reached })
     }
-}
-
-fn inner(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 #[cfg(test)]

@@ -13,9 +13,13 @@ const SMALL: usize = 8192;
 /// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
 pub(super) const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
 
+/// η of the first descent of a large student, and what it is multiplied by for one that follows.
+const RATE: f64 = 0.08;
+const FINER: f64 = 0.25;
+
 /// Descents that may follow the first, and errors after which they do: correlated tokens make descents slow.
 const LEGS: usize = 2;
-const BETWEEN: (f64, f64) = (1e-3, 3e-2);
+const BETWEEN: (f64, f64) = (1e-4, 3e-2);
 
 /// What sizes decide.
 #[derive(Clone, Debug)]
@@ -59,11 +63,12 @@ impl Plan {
         self.large && legs < LEGS && (BETWEEN.0..BETWEEN.1).contains(&nmse)
     }
 
-    /// The descent of a start, or after so many of its heads were drawn anew; twice as long after every other.
+    /// The descent of a start, or after so many of its heads were drawn anew, and the one after so many others.
     pub(super) fn descent(&self, start: usize, redraws: usize, legs: usize) -> AdamSettings {
         if self.large {
-            let steps = if redraws == 0 { 1500 } else { 600 } << legs.min(LEGS);
-            return AdamSettings { steps, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
+            let steps = if redraws == 0 { 1500 } else { 600 };
+            let rate = RATE * FINER.powi(i32::try_from(legs).unwrap_or(i32::MAX));
+            return AdamSettings { steps, rate, batch: self.batch, goal: 1e-9, ..AdamSettings::default() };
         }
         // Slower after every few failures.
         let steps = 300 << (start / 4).min(4);
@@ -87,4 +92,29 @@ const MOST_NUMBERS: usize = 1 << 28;
 pub(super) fn most_sequences(form: &Form, k: usize) -> usize {
     let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
     (MOST_NUMBERS / (k * of_row).max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Shape;
+    use crate::layer::Mask;
+
+    fn plan(d: usize) -> Plan {
+        let form = Form { d, d_out: d, heads: 4, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
+        let examples = Batch { shape: Shape { k: 4, d, d_out: d }, x: vec![0.0; 40 * d], y: vec![0.0; 40 * d] };
+        Plan::new(&form, &examples, &StrategySettings::default())
+    }
+
+    /// Large students go on where they are neither near the end nor at a floor, twice, by ever smaller steps; small ones start again instead.
+    #[test]
+    fn descents_go_on_in_between() {
+        let (small, large) = (plan(8), plan(64));
+        assert!(!small.large && large.large);
+        assert!(large.goes_on(1e-3, 0) && large.goes_on(1e-3, 1) && !large.goes_on(1e-3, 2));
+        assert!(!large.goes_on(1e-6, 0) && !large.goes_on(0.5, 0) && !large.goes_on(f64::NAN, 0) && !small.goes_on(1e-3, 0));
+        let rates: Vec<f64> = (0..3).map(|legs| large.descent(0, 0, legs).rate).collect();
+        assert!(rates[0] > 2.0 * rates[1] && rates[1] > 2.0 * rates[2], "{rates:?}");
+        assert!(large.descent(0, 1, 0).steps < large.descent(0, 0, 0).steps);
+    }
 }

@@ -21,12 +21,14 @@
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
 use super::adam::Adam;
+use super::balance::Balance;
 use super::batch::Batch;
+use super::idle::{Idle, cheapest};
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
 use super::plan::{NORMS, Plan, most_sequences};
 use super::sharp;
-use super::student::{Form, Part, Student};
+use super::student::{Form, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
 use rand::SeedableRng;
@@ -98,15 +100,6 @@ pub struct Found {
     pub student: Student<f64>,
 }
 
-/// Heads that did nothing while others were nearly right.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Idle {
-    /// Drawn anew.
-    roused: Vec<usize>,
-    /// Those that did nothing even then: steps leave them as they are.
-    resting: Vec<usize>,
-}
-
 /// One start after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -148,6 +141,8 @@ pub struct State {
 pub struct Run<'a> {
     form: Form,
     examples: &'a Batch<f64>,
+    /// For large students: what the search sees instead.
+    balanced: Option<(Balance, Batch<f64>)>,
     /// What descent sees.
     single: Batch<f32>,
     refine: Batch<f64>,
@@ -164,11 +159,19 @@ impl<'a> Run<'a> {
         examples.check(&form)?;
         examples.variance()?;
         let plan = Plan::new(&form, examples, &settings);
-        let refine = examples.select(&(0..plan.refine).collect::<Vec<_>>());
+        let balanced = if plan.large {
+            let balance = Balance::of(examples)?;
+            let examples = balance.enter(examples);
+            Some((balance, examples))
+        } else {
+            None
+        };
+        let all = balanced.as_ref().map_or(examples, |(_, balanced)| balanced);
+        let refine = all.select(&(0..plan.refine).collect::<Vec<_>>());
         let variance = refine.variance()?;
-        let single = if plan.large { examples.cast() } else { refine.cast() };
+        let single = if plan.large { all.cast() } else { refine.cast() };
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
-        let mut run = Self { form, examples, single, refine, variance, plan, settings, state };
+        let mut run = Self { form, examples, balanced, single, refine, variance, plan, settings, state };
         let first = run.start()?;
         run.state.chains.push(first);
         Ok(run)
@@ -189,8 +192,7 @@ impl<'a> Run<'a> {
                 Stage::Refine(newton) => newton.fits(&form),
                 Stage::Over(_, nmse) => !nmse.is_nan(),
             };
-            let heads = chain.idle.roused.iter().chain(&chain.idle.resting).all(|head| *head < form.heads);
-            stage && heads && whole(&chain.student) && found(&chain.base)
+            stage && chain.idle.fits(&form) && whole(&chain.student) && found(&chain.base)
         };
         let ended = state.end.as_ref().is_none_or(|(_, newton)| newton.fits(&form) && state.best.is_some());
         let counts =
@@ -222,8 +224,8 @@ impl<'a> Run<'a> {
         Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
     }
 
-    /// The best student so far.
-    pub fn best(&self) -> Option<&Found> {
+    /// The best student so far, of balanced outputs until the search is over.
+    fn best(&self) -> Option<&Found> {
         if self.state.end.is_some() {
             return self.state.best.as_ref();
         }
@@ -231,10 +233,24 @@ impl<'a> Run<'a> {
         bases.chain(&self.state.best).min_by(|a, b| a.nmse.total_cmp(&b.nmse))
     }
 
+    /// Share of the variance that it leaves unexplained, of balanced outputs until the search is over.
+    pub fn best_nmse(&self) -> Option<f64> {
+        self.best().map(|best| best.nmse)
+    }
+
+    /// A student of the search as one of the examples.
+    fn plain(&self, student: Student<f64>) -> Student<f64> {
+        match &self.balanced {
+            Some((balance, _)) => balance.leave(student),
+            None => student,
+        }
+    }
+
     /// The best student, or that of the first descent as it stands.
     pub fn student(&self) -> Result<Student<f64>> {
         if let Some(best) = self.best() {
-            return Ok(best.student.clone());
+            let student = best.student.clone();
+            return Ok(if self.state.end.is_some() { student } else { self.plain(student) });
         }
         let chain = self.state.chains.first().ok_or_else(|| Error::input("run", "it has not begun", "begin it"))?;
         let mut student = chain.student.clone();
@@ -242,7 +258,7 @@ impl<'a> Run<'a> {
             student.values = descent.1.values.iter().map(|v| f64::from(*v)).collect();
         }
         self.refine.refit(&self.form, &mut student.values)?;
-        Ok(student)
+        Ok(self.plain(student))
     }
 
     /// Heads whose removal would cost more than a thousandth of what the dearest costs: a head that shadows another is worth next to nothing.
@@ -334,28 +350,26 @@ impl<'a> Run<'a> {
                 }
             }
             Stage::Refine(newton) => {
+                let all = self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced);
                 if newton.history.is_empty() {
                     sharp::take_apart(&mut chain.student, &self.refine, stop)?;
                 }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
-                    let mut fixed: Vec<usize> =
-                        chain.idle.resting.iter().flat_map(|head| student.places(*head, &HEADS)).collect();
+                    let mut fixed = chain.idle.places(student);
                     if self.plan.large {
                         // Others move first: together, conjugate gradients would spend their products on what logits show better.
-                        fixed.extend(sharp::read(student, self.examples, stop)?);
+                        fixed.extend(sharp::read(student, all, stop)?);
                     }
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &fixed, &|_| stop())?;
-                    if why.is_none() && newton.crawling() > 0 && chain.idle.resting.len() < self.form.heads {
+                    if why.is_none() && newton.crawling() > 0 {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
                             chain.base = Some(Found { nmse, student: student.clone() });
                         }
-                        let known = chain.idle.clone();
-                        let share = nmse.sqrt().min(COINCIDE);
-                        self.rouse(student, &mut chain.idle, share, &mut chain.rng)?;
-                        chain.redraws += chain.idle.roused.len() - known.roused.len();
-                        if chain.idle != known {
+                        let drawn = chain.idle.roused();
+                        if chain.idle.rouse(student, &self.refine, nmse * self.variance, &mut chain.rng)? {
+                            chain.redraws += chain.idle.roused() - drawn;
                             *newton = Newton::new(&self.plan.newton);
                         }
                     }
@@ -365,30 +379,6 @@ impl<'a> Run<'a> {
                         break;
                     }
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Draws heads anew whose removal costs less than this share of the variance, the cheapest first: of two that coincide one does nothing, and then
-    /// the other everything. (Two that differ by δ leave an error of order δ⁴, and the removal of one costs δ².) Those that come to nothing again rest:
-    /// what they do is not determined, and steps that move them lead nowhere.
-    fn rouse(&self, student: &mut Student<f64>, idle: &mut Idle, share: f64, rng: &mut ChaCha8Rng) -> Result<()> {
-        let mut busy: Vec<usize> = (0..self.form.heads).filter(|head| !idle.resting.contains(head)).collect();
-        while busy.len() > 1 {
-            let elimination = self.refine.refit(&self.form, &mut student.values)?;
-            let costs = elimination.removal_costs(&self.form, &student.values);
-            let least = cheapest(&busy.iter().map(|head| costs[*head]).collect::<Vec<_>>());
-            if costs[busy[least]] > share * self.variance {
-                break;
-            }
-            let head = busy.remove(least);
-            if idle.roused.contains(&head) {
-                idle.resting.push(head);
-            } else {
-                idle.roused.push(head);
-                let norm = student.norm_beside(head);
-                student.draw_head(head, norm, rng);
             }
         }
         Ok(())
@@ -424,7 +414,7 @@ impl<'a> Run<'a> {
             None
         };
         let Some(end) = end else { return self.next_round() };
-        self.state.best = self.best().cloned();
+        self.state.best = self.best().cloned().map(|best| Found { student: self.plain(best.student), ..best });
         let settings = &self.plan.newton;
         self.state.end = Some((end, Newton::new(&NewtonSettings { damping: FINAL_DAMPING, ..settings.clone() })));
         // What is exact on some of the examples is nearly always exact on all.
@@ -506,17 +496,6 @@ impl<'a> Run<'a> {
 /// Heads whose removal costs less than this share of what that of the dearest costs do nothing.
 const IDLE: f64 = 1e-3;
 
-/// Share of the variance above which the removal of a head costs more than that of one of two that a descent has led to the same place.
-const COINCIDE: f64 = 1e-4;
-
-/// The head whose removal costs least.
-fn cheapest(costs: &[f64]) -> usize {
-    (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
-}
-
-/// All of a head but what is refitted.
-const HEADS: [Part; 4] = [Part::A, Part::B, Part::C, Part::V];
-
 /// Steps between two looks.
 const STEPS: usize = 20;
 
@@ -531,52 +510,3 @@ const ELSEWHERE: f64 = 1e-18;
 
 /// λ of the refinement on all examples: it begins near its end.
 const FINAL_DAMPING: f64 = 1e-6;
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
-mod tests {
-    use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
-
-    /// A head that does nothing is drawn anew, and rests when it still does nothing; one that does something is left alone.
-    #[test]
-    fn idle_heads_are_roused_once() {
-        let teacher = TeacherSpec::dense(6, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(3)).unwrap();
-        let source = TeacherStream::new(&teacher, 4, InputDistribution::Boolean, 4, None);
-        let examples = Batch::read(&source, 0..8, 200).unwrap();
-        let form = Form {
-            d: 6,
-            d_out: 6,
-            heads: 3,
-            rank: None,
-            value_rank: None,
-            key_bias: false,
-            bias: false,
-            mask: crate::layer::Mask::None,
-        };
-        let run = Run::new(&examples, form, StrategySettings::default()).unwrap();
-        let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let mut student = Student::random(form, 2.0, &mut rng).unwrap();
-        // Two heads of the teacher, and a third at random: with the others exact, it does nothing.
-        for (head, theta) in teacher.heads().iter().map(|head| head.theta.to_dense()).enumerate() {
-            for (at, i) in student.places(head, &[Part::A]).into_iter().zip(0..) {
-                student.values[at] = theta[(i / 6, i % 6)];
-            }
-        }
-        let (before, mut idle) = (student.clone(), Idle::default());
-        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
-        assert_eq!((idle.roused.as_slice(), idle.resting.as_slice()), ([2].as_slice(), [].as_slice()));
-        let same = |head: usize| {
-            student.places(head, &[Part::A]).iter().all(|i| student.values[*i].to_bits() == before.values[*i].to_bits())
-        };
-        assert!(same(0) && same(1) && !same(2));
-        let roused = student.clone();
-        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
-        assert_eq!(idle.resting, [2]);
-        let places = student.places(2, &HEADS);
-        assert!(places.iter().all(|i| student.values[*i].to_bits() == roused.values[*i].to_bits()), "a head that rests stays");
-        let known = idle.clone();
-        run.rouse(&mut student, &mut idle, COINCIDE, &mut rng).unwrap();
-        assert_eq!(idle, known, "the others do something");
-    }
-}

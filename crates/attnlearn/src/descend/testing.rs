@@ -1,8 +1,8 @@
 //! What the tests of both halves share.
 
-use super::Sample;
+use super::{Batch, Form, Part, Sample, Student};
 use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
-use crate::layer::AttentionLayer;
+use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,4 +19,35 @@ pub fn problem(d: usize, k: usize, m: usize, n: usize, seed: u64) -> (AttentionL
 pub fn random(d: usize, m: usize, size: f64, rng: &mut ChaCha8Rng) -> Vec<Mat<f64>> {
     let scale = size / d as f64;
     (0..m).map(|_| Mat::from_fn(d, d, |_, _| scale * rng.sample::<f64, _>(rand_distr::StandardNormal))).collect()
+}
+
+/// Tokens of a sequence.
+pub(super) const K: usize = 5;
+
+/// A teacher whose head 1 is sharp, and examples of it.
+pub(super) fn sharp_problem(form: Form, n: usize, seed: u64) -> (Student<f64>, Batch<f64>, ChaCha8Rng) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut teacher: Student<f64> = Student::random(form, 2.0, &mut rng).expect("a valid form");
+    teacher.draw_head(1, 12.0, &mut rng);
+    for part in [Part::C, Part::Bias] {
+        teacher.values[form.range(part)].iter_mut().for_each(|v| *v = rng.sample(rand_distr::StandardNormal));
+    }
+    let layer = teacher.layer().expect("finite numbers");
+    let source = TeacherStream::new(&layer, K, InputDistribution::Boolean, seed + 1, None);
+    (teacher, Batch::read(&source, 0..64, n).expect("a stream never fails"), rng)
+}
+
+/// Of low rank and full, with biases and mask or without.
+pub(super) fn mixed_form(seed: u64) -> Form {
+    let (biased, low) = (seed.is_multiple_of(2), !seed.is_multiple_of(3));
+    Form {
+        d: 10,
+        d_out: 12,
+        heads: 3,
+        rank: low.then_some(3),
+        value_rank: low.then_some(6),
+        key_bias: biased,
+        bias: biased,
+        mask: if seed % 4 < 2 { Mask::None } else { Mask::Causal },
+    }
 }
