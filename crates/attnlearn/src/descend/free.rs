@@ -219,3 +219,59 @@ fn normal_equations(sequences: &[Sequence], c: usize, d_out: usize) -> (Mat<f64>
     let gradient = Mat::from_fn(c * d_out, 1, |i, _| gradient[(i / d_out, i % d_out)]);
     (matrix, gradient)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use crate::data::{InputDistribution, TeacherStream};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+
+    /// A form, examples, the projections that explain them, and a direction.
+    fn problem(seed: u64) -> (Form, Batch<f64>, Mat<f64>, Mat<f64>) {
+        let bias = seed.is_multiple_of(2);
+        let form = Form { d: 4, d_out: 9, heads: 2, rank: None, value_rank: None, key_bias: bias, bias, mask: Mask::None };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let teacher: Student<f64> = Student::random(form, 6.0, &mut rng).unwrap();
+        let source = TeacherStream::new(&teacher.layer().unwrap(), 3, InputDistribution::Gaussian, seed + 1, None);
+        let examples = Batch::read(&source, 0..1, 40).unwrap();
+        let c = columns(&form);
+        let w = MatRef::from_row_major_slice(&teacher.values[form.range(Part::O).start..], c, form.d_out).to_owned();
+        let direction = Mat::from_fn(c, form.d_out, |_, _| rng.sample(StandardNormal));
+        (form, examples, w, direction)
+    }
+
+    /// The right-hand side is half the slope of the error, downwards, wherever it is taken.
+    #[test]
+    fn gradient_is_that_of_finite_differences() {
+        for seed in 0..6 {
+            let (form, examples, w, direction) = problem(seed);
+            let from = Mat::from_fn(w.nrows(), w.ncols(), |i, j| w[(i, j)] + 0.3 * (direction[(j % w.nrows(), i % 9)]));
+            let error = |h: f64| all(&examples, &form, &(&from + faer::Scale(h) * &direction)).unwrap().0;
+            let (_, gradient) = normal_equations(&all(&examples, &form, &from).unwrap().1, w.nrows(), 9);
+            let h = 1e-5;
+            let slope = (error(h) - error(-h)) / (2.0 * h);
+            let claimed: f64 = (0..gradient.nrows()).map(|i| -2.0 * gradient[(i, 0)] * direction[(i / 9, i % 9)]).sum();
+            assert!((slope / claimed - 1.0).abs() < 1e-6, "seed {seed}: {slope} and {claimed}");
+        }
+    }
+
+    /// Where nothing is left unexplained, the matrix is half the curvature of the error.
+    #[test]
+    fn matrix_is_the_curvature_at_the_end() {
+        for seed in 0..6 {
+            let (form, examples, w, direction) = problem(seed);
+            let error = |h: f64| all(&examples, &form, &(&w + faer::Scale(h) * &direction)).unwrap().0;
+            let (matrix, _) = normal_equations(&all(&examples, &form, &w).unwrap().1, w.nrows(), 9);
+            let n = matrix.nrows();
+            let at = |i: usize| direction[(i / 9, i % 9)];
+            let lower = |i: usize, j: usize| matrix[(i.max(j), i.min(j))];
+            let claimed: f64 = (0..n * n).map(|ij| at(ij / n) * lower(ij / n, ij % n) * at(ij % n)).sum();
+            let h = 1e-4;
+            let curvature = (error(h) + error(-h)) / (2.0 * h * h);
+            assert!((curvature / claimed - 1.0).abs() < 1e-4, "seed {seed}: {curvature} and {claimed}");
+        }
+    }
+}

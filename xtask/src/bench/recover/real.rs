@@ -7,13 +7,13 @@
 //! E ⟨(x, 1) Θ̃, x' − E x'⟩²  =  tr(Θ̃ᵀ C Θ̃ C'),     Θ̃ = [Θ; cᵀ],  C = E (x, 1)ᵀ(x, 1),  C' = Cov x
 //! ```
 //!
-//! the size of the logits up to what softmax ignores. A head's error is given in that norm and in the plain one: the difference is what the data leave
-//! undetermined.
+//! the size of the logits up to what softmax ignores. A head's error is given in that norm and in the plain one, with the share of the head in directions
+//! that never occur: the data leave that undetermined, whoever learns from them.
 
 use attnlearn::data::{Block, InputDistribution, InputFile, Shape, TeacherStream};
 use attnlearn::descend::{Batch, Choice, Form, HeadCount, Learner, Prepared, Rank, Stage, Wanted};
 use attnlearn::layer::{AttentionLayer, Head};
-use attnlearn::linalg::{Mat, MatRef, frobenius, symmetric};
+use attnlearn::linalg::{Mat, MatRef, frobenius, symmetric, symmetric_eigen};
 use attnlearn::transformer::{ModelFile, Request};
 use clap::Args;
 use serde_json::json;
@@ -102,7 +102,7 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
         Some(path) => own_inputs(&teacher, path, args.sequences)?,
     };
     let (n, k) = (examples.len(), examples.shape.k);
-    let seen = Seen::new(&examples);
+    let seen = Seen::new(&examples)?;
     let begun = Instant::now();
     let prepared = Prepared::new(&examples, 0)?;
     drop(examples);
@@ -162,16 +162,23 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
         work.descent_seconds,
     );
     eprint!("{row}");
-    let shown: Vec<(f64, f64)> = teacher.heads().iter().map(|head| seen.error(head, &layer)).collect();
+    let shown: Vec<(f64, f64, f64)> = teacher
+        .heads()
+        .iter()
+        .map(|head| {
+            let (visible, plain) = seen.error(head, &layer);
+            (visible, plain, seen.unseen(head))
+        })
+        .collect();
     if args.activations.is_some() {
-        row.push_str("\n| head | error of Θ̃ as the data see it | plain |\n|---|---|---|\n");
-        for (h, (seen, plain)) in shown.iter().enumerate() {
-            let _ = writeln!(row, "| {h} | {seen:.1e} | {plain:.1e} |");
+        row.push_str("\n| head | error of Θ̃ as the data see it | plain | share that never shows |\n|---|---|---|---|\n");
+        for (h, (seen, plain, unseen)) in shown.iter().enumerate() {
+            let _ = writeln!(row, "| {h} | {seen:.1e} | {plain:.1e} | {unseen:.1e} |");
         }
     }
     let line = json!({ "layer": index, "sharpest": sharpest, "rows": rows, "good": good, "distance": distance, "nmse": nmse,
                        "steps": work.steps, "newton": work.newton, "seconds": seconds, "descent_seconds": work.descent_seconds,
-                       "operations": operations, "over": over, "seen_and_plain": shown });
+                       "operations": operations, "over": over, "seen_plain_unseen": shown });
     Ok((row, line.to_string()))
 }
 
@@ -193,10 +200,15 @@ fn step(learner: &Learner<'_>) -> Option<usize> {
 struct Seen {
     query: Mat<f64>,
     key: Mat<f64>,
+    /// The projector on the directions that occur.
+    span: Mat<f64>,
 }
 
+/// Directions with less than this share of the largest second moment never occur: as `Frame` has it.
+const NOTHING: f64 = 1e-13;
+
 impl Seen {
-    fn new(examples: &Batch<f64>) -> Self {
+    fn new(examples: &Batch<f64>) -> attnlearn::Result<Self> {
         let (d, rows) = (examples.shape.d, examples.len() * examples.shape.k);
         let x = MatRef::from_row_major_slice(&examples.x, rows, d);
         let mut moment = Mat::zeros(d, d);
@@ -204,7 +216,22 @@ impl Seen {
         let mean: Vec<f64> = (0..d).map(|j| (0..rows).map(|i| x[(i, j)]).sum::<f64>() / rows as f64).collect();
         let at = |i: usize| if i < d { mean[i] } else { 1.0 };
         let query = Mat::from_fn(d + 1, d + 1, |i, j| if i < d && j < d { moment[(i, j)] } else { at(i) * at(j) });
-        Self { query, key: Mat::from_fn(d, d, |i, j| moment[(i, j)] - mean[i] * mean[j]) }
+        let (values, u) = symmetric_eigen(moment.as_ref())
+            .ok_or_else(|| attnlearn::Error::input("inputs", "their second moments are not finite", "scale them down"))?;
+        let largest = values.iter().copied().fold(0.0, f64::max);
+        let occurs = Mat::from_fn(d, d, |i, j| if values[j] > NOTHING * largest { u[(i, j)] } else { 0.0 });
+        let key = Mat::from_fn(d, d, |i, j| moment[(i, j)] - mean[i] * mean[j]);
+        Ok(Self { query, key, span: &occurs * occurs.transpose() })
+    }
+
+    /// Share of a head in directions of queries or keys that never occur.
+    fn unseen(&self, head: &Head) -> f64 {
+        let theta = stacked(head);
+        let d = theta.ncols();
+        let mut seen = &theta * &self.span;
+        let queries = &self.span * seen.subrows(0, d);
+        seen.subrows_mut(0, d).copy_from(&queries);
+        frobenius((&theta - seen).as_ref()) / frobenius(theta.as_ref())
     }
 
     fn size(&self, theta: &Mat<f64>) -> f64 {
