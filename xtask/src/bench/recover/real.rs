@@ -200,11 +200,11 @@ fn step(learner: &Learner<'_>) -> Option<usize> {
 struct Seen {
     query: Mat<f64>,
     key: Mat<f64>,
-    /// The projector on the directions that occur.
-    span: Mat<f64>,
+    /// Projectors on the directions in which these are not 0.
+    spans: [Mat<f64>; 2],
 }
 
-/// Directions with less than this share of the largest second moment never occur: as `Frame` has it.
+/// Directions with less than this share of the largest moment never show: rounding.
 const NOTHING: f64 = 1e-13;
 
 impl Seen {
@@ -216,21 +216,15 @@ impl Seen {
         let mean: Vec<f64> = (0..d).map(|j| (0..rows).map(|i| x[(i, j)]).sum::<f64>() / rows as f64).collect();
         let at = |i: usize| if i < d { mean[i] } else { 1.0 };
         let query = Mat::from_fn(d + 1, d + 1, |i, j| if i < d && j < d { moment[(i, j)] } else { at(i) * at(j) });
-        let (values, u) = symmetric_eigen(moment.as_ref())
-            .ok_or_else(|| attnlearn::Error::input("inputs", "their second moments are not finite", "scale them down"))?;
-        let largest = values.iter().copied().fold(0.0, f64::max);
-        let occurs = Mat::from_fn(d, d, |i, j| if values[j] > NOTHING * largest { u[(i, j)] } else { 0.0 });
         let key = Mat::from_fn(d, d, |i, j| moment[(i, j)] - mean[i] * mean[j]);
-        Ok(Self { query, key, span: &occurs * occurs.transpose() })
+        let spans = [span(&query)?, span(&key)?];
+        Ok(Self { query, key, spans })
     }
 
-    /// Share of a head in directions of queries or keys that never occur.
+    /// Share of a head in directions of queries or keys that never show.
     fn unseen(&self, head: &Head) -> f64 {
         let theta = stacked(head);
-        let d = theta.ncols();
-        let mut seen = &theta * &self.span;
-        let queries = &self.span * seen.subrows(0, d);
-        seen.subrows_mut(0, d).copy_from(&queries);
+        let seen = &self.spans[0] * &theta * &self.spans[1];
         frobenius((&theta - seen).as_ref()) / frobenius(theta.as_ref())
     }
 
@@ -249,6 +243,15 @@ impl Seen {
         });
         errors.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, f64::INFINITY))
     }
+}
+
+/// The projector on the range of a moment.
+fn span(moment: &Mat<f64>) -> attnlearn::Result<Mat<f64>> {
+    let (values, u) = symmetric_eigen(moment.as_ref())
+        .ok_or_else(|| attnlearn::Error::input("inputs", "their second moments are not finite", "scale them down"))?;
+    let largest = values.iter().copied().fold(0.0, f64::max);
+    let shown = Mat::from_fn(u.nrows(), u.ncols(), |i, j| if values[j] > NOTHING * largest { u[(i, j)] } else { 0.0 });
+    Ok(&shown * shown.transpose())
 }
 
 /// `Θ̃`.
