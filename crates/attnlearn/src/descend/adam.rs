@@ -7,7 +7,7 @@
 //!
 //! The second form is for the factors of a head, `l × r` with `r` small. The columns of a factor can be turned into one another without any
 //! change to the layer, so the scale of single entries means little, but that of directions in these `r` dimensions a lot. It is Shampoo (Gupta,
-//! Koren, Singer) on one side.
+//! Koren, Singer) on one side. A step of this kind whose root mean square is above twice `η_t/(1 − β₁ᵗ)` is shortened to that.
 //!
 //! `G` is the gradient of the error, or of what it is exchanged for while little is known ([`Belief`]).
 //!
@@ -243,7 +243,7 @@ const CHUNK: usize = 1 << 14;
 /// Steps between two roots of `R`: it moves by a hundredth a step, and a root costs more than a gradient of a small layer.
 const REFRESH: usize = 5;
 
-/// The root mean square of the entries of a step, over `η`, at most: `R` is a few steps old, and a batch may be unlike all before it.
+/// The root mean square of the entries of `M (R̂ + ε)^{−1/2}`, at most: `R` is a few steps old, and a batch may be unlike all before it.
 const LONGEST: f64 = 2.0;
 
 /// Wider factors are taken entry by entry: their roots would cost more than their gradients.
@@ -321,6 +321,47 @@ impl<T: Field> Factor<T> {
         for j in 0..width {
             for i in 0..width {
                 self.root[j * width + i] = T::from_f64(root[(i, j)]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use crate::layer::Mask;
+    use rand::RngExt;
+    use rand_distr::StandardNormal;
+
+    /// A gradient unlike all before it, while `R` does not know it yet, moves no factor further than is allowed, and all of them downhill.
+    #[test]
+    fn steps_are_bounded() {
+        let form =
+            Form { d: 8, d_out: 8, heads: 2, rank: Some(3), value_rank: Some(3), key_bias: false, bias: false, mask: Mask::None };
+        let settings = AdamSettings { steps: 1000, ..AdamSettings::default() };
+        for seed in 0..5 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut adam: Adam<f64> = Adam::new(form.len(), seed);
+            let mut values = vec![0.0; form.len()];
+            let mut draw =
+                |size: f64| -> Vec<f64> { (0..form.len()).map(|_| size * rng.sample::<f64, _>(StandardNormal)).collect() };
+            for _ in 0..6 {
+                adam.update(&form, &mut values, &mut draw(1e-4), 1.0, &settings);
+                adam.step += 1;
+            }
+            // No root is taken at this step.
+            assert!(!adam.step.is_multiple_of(REFRESH) && adam.step >= REFRESH);
+            let (before, gradient) = (values.clone(), draw(1.0));
+            adam.update(&form, &mut values, &mut gradient.clone(), 1.0, &settings);
+            let rate = adam.rate(&settings) / (1.0 - settings.beta1.powi(7));
+            for factor in factors::<f64>(&form) {
+                let moved = factor.view(&form, &values) - factor.view(&form, &before);
+                let entries = (moved.nrows() * moved.ncols()) as f64;
+                let length = moved.norm_l2() / (rate * form.size(factor.part) * entries.sqrt());
+                assert!((length - LONGEST).abs() < 1e-9, "seed {seed}: {length}");
+                let slope = moved.as_ref().transpose() * factor.view(&form, &gradient);
+                assert!((0..slope.nrows()).map(|i| slope[(i, i)]).sum::<f64>() < 0.0, "seed {seed}: uphill");
             }
         }
     }

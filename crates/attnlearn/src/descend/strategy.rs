@@ -16,7 +16,7 @@
 //! one start: heads drawn anew that lead back to the same error are taken for it.)
 //!
 //! Small students are searched by a crowd of [`Chain`]s, one at first and twice as many after every round in which none succeeded: threads share
-//! them. Large students have one chain, whose every product is shared instead.
+//! them. Large students have one chain, whose every product is shared instead; until the search is over their outputs are balanced (`balance`).
 //!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
