@@ -1,12 +1,12 @@
-//! How long a step is: the blocks of `JᵀJ` of every factor of every head, as they are on average over whitened tokens.
+//! How long a step is: the blocks of `JᵀJ` of every factor of every head, as products of what tokens and what columns say.
 //!
-//! With the notation of `normal`, and tokens taken for independent with `E xᵀx = I`,
+//! With the notation of `normal`, the moments `C` of keys and `Z` of values that a head sees (`moments`), and `E xᵀx = I` for queries,
 //!
 //! ```text
 //! A:  I ⊗ Σ_a M_a OOᵀ M_aᵀ     M_a = Σ_b p_b (k_b − k̄)(v_b − v̄)ᵀ,  v_b = x_b V
-//! B:  I ⊗ Σ_a w_a q_aᵀ q_a      w_a = Σ_b p_b² |(v_b − v̄)O|²
-//! c:  I · Σ_a w_a
-//! V:  I ⊗ (Σ_a |z_a|²/d) OOᵀ    z_a = Σ_b p_b x_b
+//! B:  C ⊗ Σ_a w_a q_aᵀ q_a / Σ_a w_a      w_a = Σ_b p_b² |(v_b − v̄)O|²
+//! c:  C
+//! V:  Z ⊗ OOᵀ
 //! ```
 //!
 //! This is K-FAC (Martens, Grosse) for attention. Steps are damped in this metric and conjugate gradients preconditioned by it: factors `A G` and
@@ -14,6 +14,7 @@
 
 use super::batch::Batch;
 use super::linear::Linear;
+use super::moments::Moments;
 use super::pass::Pass;
 use super::student::{Form, Part};
 use crate::linalg::Mat;
@@ -21,20 +22,55 @@ use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::{Field, multiply};
 use faer::{MatMut, MatRef};
 use rayon::prelude::*;
+use std::sync::Arc;
 
-/// Rows that the averages are taken over, at most.
+/// Rows that the averages over columns are taken over, at most.
 const ROWS: usize = 512;
 
-/// Added to every block, as a share of the mean of all blocks of its kind: heads without effect have none of their own.
+/// Added to every matrix of columns, as a share of the mean of all of its kind: heads without effect have none of their own.
 const FLOOR: f64 = 1e-3;
 
-/// One block, `I ⊗ matrix`.
+/// The same for moments of tokens: some directions never show, and of those nothing is known.
+const UNSEEN: f64 = 1e-4;
+
+/// A positive matrix, and its inverse.
+#[derive(Clone, Debug)]
+struct Side {
+    matrix: Mat<f64>,
+    inverse: Mat<f64>,
+}
+
+impl Side {
+    /// Of the matrices of all heads; to each is added `least` of their mean.
+    fn of_heads(heads: Vec<Mat<f64>>, least: f64) -> Vec<Self> {
+        let trace = |m: &Mat<f64>| (0..m.nrows()).map(|i| m[(i, i)]).sum::<f64>() / m.nrows() as f64;
+        let mean = heads.iter().map(trace).sum::<f64>() / heads.len() as f64;
+        // Nothing at all: any unit will do.
+        let floor = if mean > 0.0 && mean.is_finite() { least * mean } else { 1.0 };
+        heads.into_par_iter().map(|matrix| Self::new(matrix, floor, floor / least)).collect()
+    }
+
+    fn new(mut matrix: Mat<f64>, floor: f64, mean: f64) -> Self {
+        (0..matrix.nrows()).for_each(|i| matrix[(i, i)] += floor);
+        let mut l = matrix.clone();
+        if small_cholesky(l.as_mut()).is_err() {
+            // Rounding, or numbers that are not finite: the plain mean.
+            matrix = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { mean } else { 0.0 });
+            l = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { mean.sqrt() } else { 0.0 });
+        }
+        let inverse = small_inverse(l.as_ref());
+        let inverse = inverse.transpose() * &inverse;
+        Self { matrix, inverse }
+    }
+}
+
+/// One block, `tokens ⊗ columns`, `tokens` the identity if absent.
 #[derive(Clone, Debug)]
 struct Block {
     part: Part,
     head: usize,
-    matrix: Mat<f64>,
-    inverse: Mat<f64>,
+    tokens: Option<Arc<Side>>,
+    columns: Side,
 }
 
 /// All blocks.
@@ -51,53 +87,61 @@ impl Metric {
         // All positions of a sequence in turn: with a causal mask the first ones see little.
         let every = (rows.div_ceil(ROWS).max(1)..).find(|every| coprime(*every, batch.shape.k)).unwrap_or(1);
         let heads: Vec<Vec<(Part, Mat<f64>)>> =
-            (0..form.heads).into_par_iter().map(|head| blocks_of_head(batch, form, linear, head, every)).collect();
-        Self::of(form, &heads, FLOOR)
+            (0..form.heads).into_par_iter().map(|head| columns_of_head(batch, form, linear, head, every)).collect();
+        let moments: Vec<Moments> =
+            (0..form.heads).into_par_iter().map(|head| Moments::new(batch, form, linear, head)).collect();
+        let (keys, values): (Vec<_>, Vec<_>) = moments.into_iter().map(|moments| (moments.keys, moments.values)).unzip();
+        let sides = |heads: Vec<Mat<f64>>| Side::of_heads(heads, UNSEEN).into_iter().map(Arc::new).collect::<Vec<_>>();
+        let (keys, values) = (sides(keys), sides(values));
+        let mut metric = Self::of(form, &heads, FLOOR);
+        for block in &mut metric.blocks {
+            block.tokens = match block.part {
+                Part::B | Part::C => Some(Arc::clone(&keys[block.head])),
+                Part::V => Some(Arc::clone(&values[block.head])),
+                Part::A | Part::O | Part::Bias => None,
+            };
+        }
+        metric
     }
 
-    /// Of the matrices of every head, in the same order; to each is added `least` of the mean of all of its kind.
+    /// Of the matrices of columns of every head, in the same order, for tokens that are seen alike in all directions; to each is added `least` of the mean
+    /// of all of its kind.
     pub(super) fn of(form: &Form, heads: &[Vec<(Part, Mat<f64>)>], least: f64) -> Self {
         let mut blocks = Vec::new();
-        for kind in 0..heads.first().map_or(0, Vec::len) {
-            let trace = |m: &Mat<f64>| (0..m.nrows()).map(|i| m[(i, i)]).sum::<f64>() / m.nrows() as f64;
-            let mean = heads.iter().map(|head| trace(&head[kind].1)).sum::<f64>() / heads.len() as f64;
-            // Nothing at all: any unit will do.
-            let floor = if mean > 0.0 && mean.is_finite() { least * mean } else { 1.0 };
-            for (head, of_head) in heads.iter().enumerate() {
-                let (part, mut matrix) = of_head[kind].clone();
-                (0..matrix.nrows()).for_each(|i| matrix[(i, i)] += floor);
-                let mut l = matrix.clone();
-                if small_cholesky(l.as_mut()).is_err() {
-                    // Rounding, or numbers that are not finite: the plain mean.
-                    matrix = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { floor / least } else { 0.0 });
-                    l = Mat::from_fn(l.nrows(), l.nrows(), |i, j| if i == j { (floor / least).sqrt() } else { 0.0 });
-                }
-                let inverse = small_inverse(l.as_ref());
-                let inverse = inverse.transpose() * &inverse;
-                blocks.push(Block { part, head, matrix, inverse });
-            }
+        for (kind, &(part, _)) in heads.first().into_iter().flatten().enumerate() {
+            let sides = Side::of_heads(heads.iter().map(|head| head[kind].1.clone()).collect(), least);
+            blocks.extend(sides.into_iter().enumerate().map(|(head, columns)| Block { part, head, tokens: None, columns }));
         }
         Self { form: *form, blocks }
     }
 
     /// `Mv`; nothing for `O` and the bias.
     pub(super) fn times(&self, v: &[f64]) -> Vec<f64> {
-        self.each(v, |block| &block.matrix)
+        self.each(v, |side| &side.matrix)
     }
 
     /// `M⁻¹v`, likewise.
     pub(super) fn solve(&self, v: &[f64]) -> Vec<f64> {
-        self.each(v, |block| &block.inverse)
+        self.each(v, |side| &side.inverse)
     }
 
-    fn each(&self, v: &[f64], matrix: impl Fn(&Block) -> &Mat<f64>) -> Vec<f64> {
+    fn each(&self, v: &[f64], matrix: impl Fn(&Side) -> &Mat<f64> + Sync) -> Vec<f64> {
+        let product = |block: &Block| {
+            let columns = matrix(&block.columns);
+            let from = self.form.view(block.part, v).subcols(block.head * columns.nrows(), columns.nrows());
+            let mut product = Mat::zeros(from.nrows(), from.ncols());
+            multiply(product.as_mut(), false, 1.0, from, columns.as_ref());
+            let Some(tokens) = &block.tokens else { return product };
+            let mut seen = Mat::zeros(from.nrows(), from.ncols());
+            multiply(seen.as_mut(), false, 1.0, matrix(tokens).as_ref(), product.as_ref());
+            seen
+        };
+        let products: Vec<Mat<f64>> = self.blocks.par_iter().map(product).collect();
         let mut out = vec![0.0; v.len()];
-        for block in &self.blocks {
-            let (matrix, (rows, cols)) = (matrix(block), self.form.shape(block.part));
-            let width = matrix.nrows();
-            let from = self.form.view(block.part, v).subcols(block.head * width, width);
+        for (block, product) in self.blocks.iter().zip(&products) {
+            let (rows, cols) = self.form.shape(block.part);
             let place = MatMut::from_row_major_slice_mut(&mut out[self.form.range(block.part)], rows, cols);
-            multiply(place.subcols_mut(block.head * width, width), false, 1.0, from, matrix.as_ref());
+            place.subcols_mut(block.head * product.ncols(), product.ncols()).copy_from(product);
         }
         out
     }
@@ -107,8 +151,8 @@ fn coprime(a: usize, b: usize) -> bool {
     if b == 0 { a == 1 } else { coprime(b, a % b) }
 }
 
-/// The blocks of one head, from every so-manieth row.
-fn blocks_of_head<T: Field>(
+/// What columns say in the blocks of one head, from every so-manieth row.
+fn columns_of_head<T: Field>(
     batch: &Batch<T>,
     form: &Form,
     linear: &Linear<'_, T>,
@@ -117,7 +161,7 @@ fn blocks_of_head<T: Field>(
 ) -> Vec<(Part, Mat<f64>)> {
     let (d, r, s, k) = (form.d, form.r(), form.s(), batch.shape.k);
     let (mut of_a, mut of_b) = (Mat::<f64>::zeros(r, r), Mat::<f64>::zeros(r, r));
-    let (mut weight, mut pooled) = (0.0, 0.0);
+    let mut weight = 0.0;
     let mut outputs = Mat::<f64>::zeros(s, s);
     let (mut row, mut count, mut total) = (0, 0, 0);
     for (range, pass, values) in linear.passes() {
@@ -145,9 +189,6 @@ fn blocks_of_head<T: Field>(
                     }
                 }
             }
-            let first = at / k * k;
-            let z = |j: usize| p.iter().enumerate().map(|(b, p)| p * x[(first + b) * d + j].to_f64()).sum::<f64>();
-            pooled += (0..d).map(|j| z(j).powi(2)).sum::<f64>() / d as f64;
             count += 1;
             row += every;
         }
@@ -155,13 +196,13 @@ fn blocks_of_head<T: Field>(
     let scale = total as f64 / count.max(1) as f64;
     let mut blocks = vec![(Part::A, of_a * faer::Scale(scale))];
     if form.rank.is_some() {
-        blocks.push((Part::B, of_b * faer::Scale(scale)));
+        blocks.push((Part::B, of_b * faer::Scale(if weight > 0.0 { 1.0 / weight } else { 0.0 })));
     }
     if form.key_bias {
-        blocks.push((Part::C, Mat::full(1, 1, scale * weight)));
+        blocks.push((Part::C, Mat::full(1, 1, 1.0)));
     }
     if form.value_rank.is_some() {
-        blocks.push((Part::V, outputs * faer::Scale(scale * pooled)));
+        blocks.push((Part::V, outputs));
     }
     blocks
 }
@@ -227,7 +268,7 @@ mod tests {
             let metric = Metric::new(&batch, &form, &linear);
             for block in &metric.blocks {
                 let (_, cols) = form.shape(block.part);
-                let width = block.matrix.nrows();
+                let width = block.columns.matrix.nrows();
                 let start = form.range(block.part).start + block.head * width;
                 let entries: Vec<usize> = (0..form.d).flat_map(|i| (0..width).map(move |j| start + i * cols + j)).collect();
                 // tr ≈ ωᵀJᵀJω with random signs ω, eight times.
@@ -238,7 +279,9 @@ mod tests {
                     let product = linear.normal_product(&signs);
                     trace += entries.iter().map(|i| signs[*i] * product[*i]).sum::<f64>() / 8.0;
                 }
-                let expected: f64 = (0..width).map(|i| block.matrix[(i, i)] * form.d as f64).sum();
+                let trace_of = |m: &Mat<f64>| (0..m.nrows()).map(|i| m[(i, i)]).sum::<f64>();
+                let tokens = block.tokens.as_ref().map_or(form.d as f64, |side| trace_of(&side.matrix));
+                let expected = tokens * trace_of(&block.columns.matrix);
                 assert!((trace / expected - 1.0).abs() < 0.5, "{form:?} {:?}: {trace} {expected}", block.part);
             }
             let mut v = normals(form.len(), &mut rng);

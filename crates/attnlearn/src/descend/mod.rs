@@ -21,6 +21,7 @@ mod learner;
 mod linear;
 mod logits;
 mod metric;
+mod moments;
 mod newton;
 mod normal;
 mod pass;

@@ -6,7 +6,7 @@
 //!
 //! For small students the matrix is written out (`normal`), and `M` is the mean of its diagonal in every block. For others it is never formed: `δ` comes
 //! from conjugate gradients in the [`metric`](super::metric) `M`, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is
-//! about squared by every step. Their products are in single precision as long as that does: the right-hand side is always in double. Where they come to
+//! about squared by every step; far from the end a step is bent, and few products have to do. Their products are in single precision as long as that does: the right-hand side is always in double. Where they come to
 //! no end, and the matrix is not too large, it is written out after all.
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients never leave `M⁻¹` times its range.
@@ -64,11 +64,19 @@ const SINGLE: f64 = 1e-4;
 /// Share of unexplained variance below which steps should be large.
 const NEAR: f64 = 1e-5;
 
+/// What a step should leave of the error there; others crawl.
+const QUADRATIC: f64 = 0.1;
+
+/// Crawling steps in a row after which a small student had better start again: those that come to an end have at most six.
+const CRAWLS: usize = 12;
+
+/// Share of unexplained variance above which steps are bent more than a few products show, and these products.
+const FAR: f64 = 1e-7;
+const FEW: usize = 100;
+
 /// Share of the goal below which there is no step beyond.
 const FINE: f64 = 1e-3;
 
-/// What a step should leave of the error there.
-const QUADRATIC: f64 = 0.1;
 
 /// Where a refinement stands: with the student, everything that the next step depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,7 +145,7 @@ impl Newton {
             return Ok(Some(Stop::Goal));
         }
         self.beyond = nmse <= settings.goal;
-        if self.slow >= 3 {
+        if self.slow >= 3 || self.crawling >= CRAWLS && self.way == Some(Way::Dense) {
             return Ok(Some(Stop::Stalled));
         }
         if self.history.len() > settings.steps {
@@ -146,7 +154,10 @@ impl Newton {
         let way = *self.way.get_or_insert(if is_small(&form) && fits_memory(&form) { Way::Dense } else { Way::Single });
         let accuracy = nmse.sqrt().clamp(if way == Way::Single { SINGLE } else { 1e-9 }, 0.1);
         let stopped = || stop(nmse);
-        let limits = Limits { accuracy, products: settings.products, stop: &stopped };
+        // Without another way, steps have to do with what products show, and must not be too cautious.
+        let free = !fits_memory(&form);
+        let few = free && nmse > FAR && settings.products > FEW;
+        let limits = Limits { accuracy, products: if few { FEW } else { settings.products }, stop: &stopped };
         let mut system =
             System { form, elimination: &elimination, gradient: &gradient, fixed, limits, products: &mut self.products };
         let single;
@@ -169,8 +180,9 @@ impl Newton {
             }
         };
         let mut done = None;
-        // At first the distance says how much to damp; later steps have learnt it from one another.
-        let mut lambda = if self.history.len() == 1 { self.lambda.min(nmse.sqrt()) } else { self.lambda };
+        // The distance says how much to damp; later steps have learnt it from one another.
+        let near = free || self.history.len() == 1;
+        let mut lambda = if near { self.lambda.min(nmse.sqrt()) } else { self.lambda };
         let mut failures = 0;
         while done.is_none() && lambda <= MOST_DAMPED {
             if stop(nmse) {
@@ -203,11 +215,13 @@ impl Newton {
         };
         self.slow = if 1.0 - error / before < settings.progress { self.slow + 1 } else { 0 };
         student.values = moved;
-        self.lambda = (lambda * (error / before).sqrt().clamp(1e-3, 0.2)).max(1e-14);
+        let left = error / before;
+        let fall = if free { left.clamp(1e-3, 0.5) } else { left.sqrt().clamp(1e-3, 0.2) };
+        self.lambda = (lambda * fall).max(1e-14);
         self.history.push(error / variance);
         let crawls = nmse < NEAR && error > QUADRATIC * before;
         self.crawling = if crawls { self.crawling + 1 } else { 0 };
-        if !reached || crawls {
+        if crawls || !reached && !few {
             self.change(way, &form, reached);
         }
         Ok(None)
@@ -228,7 +242,7 @@ impl Newton {
     /// To the next way of solving, if there is one: whether there is. `finer` if more digits may help.
     fn change(&mut self, way: Way, form: &Form, finer: bool) -> bool {
         let next = match way {
-            Way::Single if finer || !fits_memory(form) => Some(Way::Double),
+            Way::Single if finer => Some(Way::Double),
             Way::Single | Way::Double if fits_memory(form) => Some(Way::Dense),
             _ => None,
         };
