@@ -88,8 +88,7 @@ impl Metric {
         let every = (rows.div_ceil(ROWS).max(1)..).find(|every| coprime(*every, batch.shape.k)).unwrap_or(1);
         let heads: Vec<Vec<(Part, Mat<f64>)>> =
             (0..form.heads).into_par_iter().map(|head| columns_of_head(batch, form, linear, head, every)).collect();
-        let moments: Vec<Moments> =
-            (0..form.heads).into_par_iter().map(|head| Moments::new(batch, form, linear, head)).collect();
+        let moments: Vec<Moments> = (0..form.heads).into_par_iter().map(|head| Moments::new(batch, form, linear, head)).collect();
         let (keys, values): (Vec<_>, Vec<_>) = moments.into_iter().map(|moments| (moments.keys, moments.values)).unzip();
         let sides = |heads: Vec<Mat<f64>>| Side::of_heads(heads, UNSEEN).into_iter().map(Arc::new).collect::<Vec<_>>();
         let (keys, values) = (sides(keys), sides(values));

@@ -43,7 +43,13 @@ impl Moments {
                 let tokens = MatRef::from_row_major_slice(&x[first * d..(first + k) * d], k, d);
                 let (p, spread) = spread(form, pass, outputs.as_ref().subrows(first, k), first, head);
                 let into = first * d..(first + k) * d;
-                multiply(MatMut::from_row_major_slice_mut(&mut mixed[into.clone()], k, d), false, T::ONE, spread.as_ref(), tokens);
+                multiply(
+                    MatMut::from_row_major_slice_mut(&mut mixed[into.clone()], k, d),
+                    false,
+                    T::ONE,
+                    spread.as_ref(),
+                    tokens,
+                );
                 multiply(MatMut::from_row_major_slice_mut(&mut pooled[into], k, d), false, T::ONE, p.as_ref(), tokens);
             }
             let [x, mixed, pooled] = [x, &mixed, &pooled].map(|values| MatRef::from_row_major_slice(values, rows, d));
@@ -105,7 +111,8 @@ mod tests {
     fn they_are_blocks_of_the_normal_matrix() {
         let full =
             Form { d: 5, d_out: 4, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        for (seed, form) in [full, Form { mask: Mask::Causal, ..full }, Form { value_rank: None, ..full }].into_iter().enumerate() {
+        for (seed, form) in [full, Form { mask: Mask::Causal, ..full }, Form { value_rank: None, ..full }].into_iter().enumerate()
+        {
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
             let student = Student::<f64>::random(form, 2.0, &mut rng).unwrap();
             let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();

@@ -77,7 +77,6 @@ const FEW: usize = 100;
 /// Share of the goal below which there is no step beyond.
 const FINE: f64 = 1e-3;
 
-
 /// Where a refinement stands: with the student, everything that the next step depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Newton {

@@ -8,8 +8,9 @@ use super::free::{Free, applies};
 use super::logits;
 use super::pass::Pass;
 use super::readout;
-use super::student::{Part, Student};
+use super::student::{Form, Part, Student};
 use crate::Result;
+use serde::{Deserialize, Serialize};
 
 /// Mean of the largest attention of all rows above which a head is sharp.
 const SHARP: f64 = 0.8;
@@ -44,21 +45,51 @@ pub(super) fn take_apart(student: &mut Student<f64>, examples: &Batch<f64>, stop
     Ok(())
 }
 
-/// Reads every sharp head off the examples; where the numbers stand of those by which much was gained. (Others must be free to move on.)
-pub(super) fn read(student: &mut Student<f64>, examples: &Batch<f64>, stop: &dyn Fn() -> bool) -> Result<Vec<usize>> {
-    let mut gained = Vec::new();
-    for (head, sharpness) in sharpness(student, examples).into_iter().enumerate() {
-        if sharpness > SHARP && readout::read(student, head, examples, stop)? {
-            gained.extend(student.places(head, &[Part::A, Part::B, Part::C]));
+/// Which sharp heads it is worth to read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Readings {
+    /// Heads that a reading has gained much by.
+    useful: Vec<usize>,
+    /// Heads whose first reading gained little: it is not their logits that hold them back.
+    useless: Vec<usize>,
+}
+
+impl Readings {
+    /// Reads every sharp head off the examples that is worth it; where the numbers stand of those by which much was gained. (Others must be free to move on.)
+    pub(super) fn read(
+        &mut self,
+        student: &mut Student<f64>,
+        examples: &Batch<f64>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Vec<usize>> {
+        let mut gained = Vec::new();
+        for (head, sharpness) in sharpness(student, examples).into_iter().enumerate() {
+            if sharpness <= SHARP || self.useless.contains(&head) {
+                continue;
+            }
+            if readout::read(student, head, examples, stop)? {
+                gained.extend(student.places(head, &[Part::A, Part::B, Part::C]));
+                self.useful.push(head);
+            } else if !self.useful.contains(&head) {
+                self.useless.push(head);
+            }
         }
+        self.useful.sort_unstable();
+        self.useful.dedup();
+        Ok(gained)
     }
-    Ok(gained)
+
+    /// Whether it can be one of a student of this form.
+    pub(super) fn fits(&self, form: &Form) -> bool {
+        let fits = |heads: &[usize]| heads.len() <= form.heads && heads.iter().all(|head| *head < form.heads);
+        fits(&self.useful) && fits(&self.useless)
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
-    use super::super::student::Form;
+    use super::super::testing::{mixed_form, sharp_problem};
     use super::*;
     use crate::data::{InputDistribution, TeacherStream};
     use crate::layer::Mask;
@@ -76,5 +107,30 @@ mod tests {
         let source = TeacherStream::new(&layer, 4, InputDistribution::Gaussian, 2, None);
         let sharpness = sharpness(&student, &Batch::read(&source, 0..1, 64).unwrap());
         assert!(sharpness[0] > 0.99 && (sharpness[1] - 0.25).abs() < 1e-12, "{sharpness:?}");
+    }
+
+    /// A head whose first reading has nothing to gain is not read again; one that was read with gain is.
+    #[test]
+    fn useless_readings_are_not_repeated() {
+        for seed in [1, 5, 13] {
+            let form = mixed_form(seed);
+            let (teacher, examples, _) = sharp_problem(form, 600, seed);
+            assert!(sharpness(&teacher, &examples)[1] > SHARP, "seed {seed}");
+            let mut wrong = teacher.clone();
+            wrong.places(1, &[Part::A]).into_iter().for_each(|at| wrong.values[at] *= 1.02);
+            let read =
+                |readings: &mut Readings, student: &mut Student<f64>| readings.read(student, &examples, &|| false).unwrap();
+            let mut readings = Readings::default();
+            assert!(read(&mut readings, &mut teacher.clone()).is_empty() && readings.useless.contains(&1), "seed {seed}");
+            let mut student = wrong.clone();
+            assert!(read(&mut readings, &mut student).is_empty() && student == wrong, "seed {seed}");
+            let mut readings = Readings::default();
+            for _ in 0..2 {
+                let gained = read(&mut readings, &mut wrong.clone());
+                assert_eq!(gained, wrong.places(1, &[Part::A, Part::B, Part::C]), "seed {seed}");
+                assert!(read(&mut readings, &mut teacher.clone()).is_empty() && readings.useless.is_empty(), "seed {seed}");
+            }
+            assert!(readings.fits(&form) && !readings.fits(&Form { heads: 1, ..form }));
+        }
     }
 }

@@ -27,7 +27,7 @@ use super::idle::{Idle, cheapest};
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
 use super::plan::{NORMS, Plan, most_sequences};
-use super::sharp;
+use super::sharp::{self, Readings};
 use super::student::{Form, Student};
 use super::varpro::Stop;
 use crate::{Error, Result};
@@ -114,6 +114,7 @@ pub struct Chain {
     /// The best since.
     pub base: Option<Found>,
     idle: Idle,
+    readings: Readings,
     student: Student<f64>,
     rng: ChaCha8Rng,
 }
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
                 Stage::Refine(newton) => newton.fits(&form),
                 Stage::Over(_, nmse) => !nmse.is_nan(),
             };
-            stage && chain.idle.fits(&form) && whole(&chain.student) && found(&chain.base)
+            stage && chain.idle.fits(&form) && chain.readings.fits(&form) && whole(&chain.student) && found(&chain.base)
         };
         let ended = state.end.as_ref().is_none_or(|(_, newton)| newton.fits(&form) && state.best.is_some());
         let counts =
@@ -214,7 +215,17 @@ impl<'a> Run<'a> {
         rng.set_stream(start as u64);
         let student = Student::random(self.form, NORMS[start % NORMS.len()], &mut rng)?;
         let stage = self.first_stage(&student, (start, 0));
-        Ok(Chain { stage, start, redraws: 0, legs: 0, base: None, idle: Idle::default(), student, rng })
+        Ok(Chain {
+            stage,
+            start,
+            redraws: 0,
+            legs: 0,
+            base: None,
+            idle: Idle::default(),
+            readings: Readings::default(),
+            student,
+            rng,
+        })
     }
 
     /// A descent.
@@ -359,7 +370,7 @@ impl<'a> Run<'a> {
                     let mut fixed = chain.idle.places(student);
                     if self.plan.large {
                         // Others move first: together, conjugate gradients would spend their products on what logits show better.
-                        fixed.extend(sharp::read(student, all, stop)?);
+                        fixed.extend(chain.readings.read(student, all, stop)?);
                     }
                     let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &fixed, &|_| stop())?;
                     if why.is_none() && newton.crawling() > 0 {
@@ -431,6 +442,7 @@ impl<'a> Run<'a> {
                 Some(base) if self.plan.large && chain.redraws < self.settings.redraws * self.form.heads => {
                     chain.student = base.student.clone();
                     chain.idle = Idle::default();
+                    chain.readings = Readings::default();
                     let elimination = self.refine.refit(&self.form, &mut chain.student.values)?;
                     let costs = elimination.removal_costs(&self.form, &chain.student.values);
                     let least = cheapest(&costs);
