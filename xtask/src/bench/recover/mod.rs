@@ -76,6 +76,9 @@ pub struct RecoverArgs {
     /// Teachers of each family.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
+    /// Seed of the first of them.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
     /// Seconds that a learner has for a problem.
     #[arg(long, default_value_t = 60.0)]
     limit: f64,
@@ -114,14 +117,14 @@ pub fn run(args: &RecoverArgs) -> Result<(), String> {
     let families = NAMES.iter().filter(|name| args.only.iter().any(|only| name.contains(only.as_str())));
     let families: Vec<&str> = if args.from.is_empty() { families.copied().collect() } else { Vec::new() };
     for (d, name) in args.sizes.iter().flat_map(|d| families.iter().map(move |name| (*d, *name))) {
-        let problems: Result<Vec<Problem>, _> = (0..args.seeds).map(|seed| problem(name, d, seed)).collect();
+        let problems: Result<Vec<Problem>, _> = (args.first..args.first + args.seeds).map(|seed| problem(name, d, seed)).collect();
         let problems = problems.map_err(|e| e.to_string())?;
         for who in &args.learners {
             let found = match who.program() {
                 None => ours(args, &problems)?,
                 Some(program) => theirs(args, program, name, d, &problems)?,
             };
-            for (seed, row) in found.iter().enumerate() {
+            for (seed, row) in (args.first..).zip(&found) {
                 let row = json!({ "family": name, "d": d, "seed": seed, "learner": who.name(), "success": row.success,
                                   "seconds": row.seconds, "limit": args.limit, "threads": rayon::current_num_threads(),
                                   "report": row.report });
