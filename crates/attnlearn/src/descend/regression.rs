@@ -382,4 +382,25 @@ mod tests {
             assert!(logits.weight.iter().any(|w| *w > 0.5), "nothing is seen");
         }
     }
+
+    /// A step that is damped beyond all is as much shorter as λ is larger, and still leads downhill.
+    #[test]
+    fn damping_shortens_steps() {
+        for seed in 0..4 {
+            let form = form(seed);
+            let (teacher, examples, _) = problem(form, 200, seed);
+            let attention = Attention::read(&teacher, 1, &examples).unwrap();
+            let places = teacher.places(1, &[Part::A, Part::B, Part::C]);
+            let values: Vec<f64> = places.iter().map(|at| 0.97 * teacher.values[*at]).collect();
+            let length = |lambda: f64| {
+                let mut regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form }, values.clone());
+                let left = regression.step(&attention, CLEAR.0, lambda, &|| false).unwrap();
+                assert!(left < 1.0, "seed {seed}, λ {lambda}: {left}");
+                let moved: Vec<f64> = regression.values.iter().zip(&values).map(|(a, b)| a - b).collect();
+                inner(&moved, &moved).sqrt()
+            };
+            let (long, short) = (length(1e4), length(1e6));
+            assert!((long / short / 100.0 - 1.0).abs() < 0.05, "seed {seed}: {long:.1e} and {short:.1e}");
+        }
+    }
 }

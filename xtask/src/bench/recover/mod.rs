@@ -117,7 +117,8 @@ pub fn run(args: &RecoverArgs) -> Result<(), String> {
     let families = NAMES.iter().filter(|name| args.only.iter().any(|only| name.contains(only.as_str())));
     let families: Vec<&str> = if args.from.is_empty() { families.copied().collect() } else { Vec::new() };
     for (d, name) in args.sizes.iter().flat_map(|d| families.iter().map(move |name| (*d, *name))) {
-        let problems: Result<Vec<Problem>, _> = (args.first..args.first + args.seeds).map(|seed| problem(name, d, seed)).collect();
+        let problems: Result<Vec<Problem>, _> =
+            (args.first..args.first + args.seeds).map(|seed| problem(name, d, seed)).collect();
         let problems = problems.map_err(|e| e.to_string())?;
         for who in &args.learners {
             let found = match who.program() {
