@@ -100,6 +100,12 @@ pub struct Found {
     pub student: Student<f64>,
 }
 
+impl Found {
+    fn with_error(&self) -> (f64, &Student<f64>) {
+        (self.nmse, &self.student)
+    }
+}
+
 /// One start after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -235,18 +241,22 @@ impl<'a> Run<'a> {
         Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
     }
 
-    /// The best student so far, of balanced outputs until the search is over.
-    fn best(&self) -> Option<&Found> {
+    /// The best student so far, and the share of the variance that it leaves unexplained; of balanced outputs until the search is over.
+    fn best(&self) -> Option<(f64, &Student<f64>)> {
         if self.state.end.is_some() {
-            return self.state.best.as_ref();
+            return self.state.best.as_ref().map(Found::with_error);
         }
+        let refined = self.state.chains.iter().filter_map(|chain| match &chain.stage {
+            Stage::Refine(newton) => newton.history.last().map(|nmse| (*nmse, &chain.student)),
+            Stage::Descend(_) | Stage::Over(..) => None,
+        });
         let bases = self.state.chains.iter().filter_map(|chain| chain.base.as_ref());
-        bases.chain(&self.state.best).min_by(|a, b| a.nmse.total_cmp(&b.nmse))
+        bases.chain(&self.state.best).map(Found::with_error).chain(refined).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Share of the variance that it leaves unexplained, of balanced outputs until the search is over.
     pub fn best_nmse(&self) -> Option<f64> {
-        self.best().map(|best| best.nmse)
+        self.best().map(|(nmse, _)| nmse)
     }
 
     /// A student of the search as one of the examples.
@@ -259,8 +269,8 @@ impl<'a> Run<'a> {
 
     /// The best student, or that of the first descent as it stands.
     pub fn student(&self) -> Result<Student<f64>> {
-        if let Some(best) = self.best() {
-            let student = best.student.clone();
+        if let Some((_, student)) = self.best() {
+            let student = student.clone();
             return Ok(if self.state.end.is_some() { student } else { self.plain(student) });
         }
         let chain = self.state.chains.first().ok_or_else(|| Error::input("run", "it has not begun", "begin it"))?;
@@ -425,7 +435,7 @@ impl<'a> Run<'a> {
             None
         };
         let Some(end) = end else { return self.next_round() };
-        self.state.best = self.best().cloned().map(|best| Found { student: self.plain(best.student), ..best });
+        self.state.best = self.best().map(|(nmse, student)| Found { nmse, student: self.plain(student.clone()) });
         let settings = &self.plan.newton;
         self.state.end = Some((end, Newton::new(&NewtonSettings { damping: FINAL_DAMPING, ..settings.clone() })));
         // What is exact on some of the examples is nearly always exact on all.
@@ -522,3 +532,30 @@ const ELSEWHERE: f64 = 1e-18;
 
 /// λ of the refinement on all examples: it begins near its end.
 const FINAL_DAMPING: f64 = 1e-6;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::testing::{mixed_form, sharp_problem};
+    use super::*;
+
+    /// What a refinement has reached counts as soon as it is better than all before it.
+    #[test]
+    fn the_best_may_still_be_refined() {
+        let form = mixed_form(1);
+        let (teacher, examples, mut rng) = sharp_problem(form, 50, 1);
+        let other: Student<f64> = Student::random(form, 2.0, &mut rng).unwrap();
+        let mut run = Run::new(&examples, form, StrategySettings::default()).unwrap();
+        assert_eq!(run.best_nmse(), None);
+        for (reached, best) in [(1e-3, &teacher), (1e-1, &other)] {
+            let mut newton = Newton::new(&NewtonSettings::default());
+            newton.history.extend([0.5, reached]);
+            let chain = &mut run.state.chains[0];
+            chain.base = Some(Found { nmse: 1e-2, student: other.clone() });
+            chain.student = teacher.clone();
+            chain.stage = Stage::Refine(newton);
+            assert_eq!(run.best_nmse(), Some(reached.min(1e-2)));
+            assert_eq!(&run.student().unwrap(), best);
+        }
+    }
+}
