@@ -6,8 +6,8 @@
 //!
 //! For small students the matrix is written out (`normal`), and `M` is the mean of its diagonal in every block. For others it is never formed: `δ` comes
 //! from conjugate gradients in the [`metric`](super::metric) `M`, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is
-//! about squared by every step; far from the end a step is bent, and few products have to do. Their products are in single precision as long as that does: the right-hand side is always in double. Where they come to
-//! no end, and the matrix is not too large, it is written out after all.
+//! about squared by every step; far from the end a step is bent, and few products have to do. They are in single precision as long as that does: the
+//! right-hand side is always in double. Where they come to no end, and the matrix is not too large, it is written out after all.
 //! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients never leave `M⁻¹` times its range.
 
