@@ -98,7 +98,8 @@ impl<'a> Learner<'a> {
             return Err(damaged());
         }
         let strategy = StrategySettings { effort: saved.effort, ..wanted.strategy.clone() };
-        let run = Run::resume(&examples.train, saved.form, strategy, saved.state)?.ok_or_else(damaged)?;
+        let run =
+            Run::resume(&examples.train, examples.frame.principal(), saved.form, strategy, saved.state)?.ok_or_else(damaged)?;
         Ok(Self { examples, wanted, tries: saved.tries, run, form: saved.form, effort: saved.effort })
     }
 }

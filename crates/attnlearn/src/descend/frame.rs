@@ -8,6 +8,9 @@
 //!
 //! In these units random heads of one norm are a good start for any inputs, and no direction of the tokens is learned a thousand times more slowly than
 //! another. Directions in which tokens are always 0 are left out: nothing can be said about them, and `T` is 0 there.
+//!
+//! But heads whose entries are alike in the examples' own units are not alike in these: `Θ̃ = T⁻¹ΘT⁻ᵀ` is small where tokens are. Who believes in the
+//! former has to descend where it is simple, in the *principal* units `x̃UΛ^{1/2}/√(mean Λ) = xU/√(mean Λ)`.
 
 use super::batch::Batch;
 use super::student::{Part, Student};
@@ -18,6 +21,9 @@ use faer::MatRef;
 /// Directions with less than this share of the largest second moment never occur.
 const NOTHING: f64 = 1e-13;
 
+/// Ratio of second moments above which it matters in which units heads are believed to be alike.
+const SPREAD: f64 = 10.0;
+
 /// `T` and the size of the outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
@@ -25,6 +31,8 @@ pub struct Frame {
     scale: f64,
     /// Directions in which tokens are not always 0.
     pub directions: usize,
+    /// `UΛ^{1/2}` over the root of the mean of `Λ`, if `Λ` is [`SPREAD`] out.
+    principal: Option<Mat<f64>>,
 }
 
 impl Frame {
@@ -44,8 +52,17 @@ impl Frame {
         let root = |v: f64| if v > NOTHING * largest { 1.0 / v.sqrt() } else { 0.0 };
         let scaled = Mat::from_fn(d, d, |i, j| u[(i, j)] * root(values[j]));
         let scale = (batch.variance()? / (rows * batch.shape.d_out) as f64).sqrt();
-        let directions = values.iter().filter(|v| root(**v) > 0.0).count();
-        Ok(Self { t: scaled * u.transpose(), scale, directions })
+        let seen: Vec<f64> = values.iter().copied().filter(|v| root(*v) > 0.0).collect();
+        let (directions, mean) = (seen.len(), seen.iter().sum::<f64>() / seen.len() as f64);
+        let spread = largest > SPREAD * seen.iter().copied().fold(largest, f64::min);
+        let principal = spread.then(|| Mat::from_fn(d, d, |i, j| u[(i, j)] * (values[j].max(0.0) / mean).sqrt()));
+        Ok(Self { t: scaled * u.transpose(), scale, directions, principal })
+    }
+
+    /// From these units to the principal ones; `None` if second moments are so near one another that it makes no difference.
+    pub fn principal(&self) -> Option<Self> {
+        let t = self.principal.clone()?;
+        Some(Self { t, scale: 1.0, directions: self.directions, principal: None })
     }
 
     /// Variance of the outputs, per number.
@@ -143,6 +160,32 @@ mod tests {
         assert!((&moment * &moment - &moment).norm_max() < 1e-6);
         assert!(((0..5).map(|i| moment[(i, i)]).sum::<f64>() - 4.0).abs() < 1e-6);
         assert!((inside.variance().unwrap() / 600.0 - 1.0).abs() < 1e-9);
+    }
+
+    /// White tokens in principal units are the examples' own, turned, with mean square 1; a student of these units does the same in those of white tokens.
+    #[test]
+    fn principal_units_are_the_examples_own() {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let batch = examples(&mut rng);
+        let frame = Frame::of(&batch).unwrap();
+        let (white, principal) = (frame.enter(&batch), frame.principal().unwrap());
+        let inside = principal.enter(&white);
+        let gram = |batch: &Batch<f64>| {
+            let x = MatRef::from_row_major_slice(&batch.x, 150, 5);
+            x * x.transpose()
+        };
+        let (theirs, own) = (gram(&inside), gram(&batch));
+        let square = (0..150).map(|i| own[(i, i)]).sum::<f64>() / (150.0 * frame.directions as f64);
+        assert!((theirs - own * faer::Scale(1.0 / square)).norm_max() < 1e-6);
+        let base = Form { d: 5, d_out: 4, heads: 2, rank: None, value_rank: None, key_bias: true, bias: true, mask: Mask::None };
+        for form in [base, Form { rank: Some(2), value_rank: Some(3), ..base }] {
+            let student = Student::random(form, 1.0, &mut rng).unwrap();
+            let left = principal.leave(&student);
+            let (one, other) = (inside.error(&form, &student.values), white.error(&form, &left.values));
+            assert!((one / other - 1.0).abs() < 1e-9, "{one} {other}");
+        }
+        let round = Batch { shape: batch.shape, x: normals(batch.x.len(), &mut rng), y: batch.y };
+        assert_eq!(Frame::of(&round).unwrap().principal(), None);
     }
 
     /// A student's error is the same inside and outside, in units of the variance.

@@ -99,7 +99,7 @@ const ALIKE: f64 = 1e-6;
 /// Examples in the units of descent, and those held out in their own.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    frame: Frame,
+    pub(super) frame: Frame,
     pub(super) train: Batch<f64>,
     test: Batch<f64>,
 }
@@ -206,7 +206,8 @@ impl<'a> Learner<'a> {
         let Some((form, effort)) = next_form(&wanted, &examples.train, &[]) else {
             return bad("--heads", "nothing to try", "ask for at least one head");
         };
-        let run = Run::new(&examples.train, form, StrategySettings { effort, ..wanted.strategy.clone() })?;
+        let run =
+            Run::new(&examples.train, examples.frame.principal(), form, StrategySettings { effort, ..wanted.strategy.clone() })?;
         Ok(Self { examples, wanted, tries: Vec::new(), run, form, effort })
     }
 
@@ -220,7 +221,12 @@ impl<'a> Learner<'a> {
         self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
         let Some((form, effort)) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };
         (self.form, self.effort) = (form, effort);
-        self.run = Run::new(&self.examples.train, form, StrategySettings { effort, ..self.wanted.strategy.clone() })?;
+        self.run = Run::new(
+            &self.examples.train,
+            self.examples.frame.principal(),
+            form,
+            StrategySettings { effort, ..self.wanted.strategy.clone() },
+        )?;
         Ok(false)
     }
 

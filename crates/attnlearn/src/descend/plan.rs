@@ -13,6 +13,11 @@ const SMALL: usize = 8192;
 /// Norms of attention matrices that starts have, in turn: most teachers are near the first, some are sharp, some hardly attend.
 pub(super) const NORMS: [f64; 8] = [Form::NORM, Form::NORM, 0.5, 6.0, Form::NORM, 0.15, Form::NORM, 12.0];
 
+/// Whether the heads of a start are alike in the examples' own units, as initialisers and weight decay leave them, or in those of white tokens.
+pub(super) fn is_plain(start: usize) -> bool {
+    (start / 2).is_multiple_of(2)
+}
+
 /// η of the first descent of a large student, and what it is multiplied by for one that follows.
 const RATE: f64 = 0.08;
 const FINER: f64 = 0.25;
@@ -104,6 +109,16 @@ mod tests {
         let form = Form { d, d_out: d, heads: 4, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
         let examples = Batch { shape: Shape { k: 4, d, d_out: d }, x: vec![0.0; 40 * d], y: vec![0.0; 40 * d] };
         Plan::new(&form, &examples, &StrategySettings::default())
+    }
+
+    /// Both units are tried with and without the determinant of the evidence.
+    #[test]
+    fn starts_differ_in_units_and_beliefs() {
+        let plan = plan(8);
+        let kinds = (0..4).map(|start| (is_plain(start), plan.descent(start, 0, 0).belief.map(|(belief, _)| belief.evidence)));
+        let kinds: std::collections::HashSet<_> = kinds.collect();
+        assert_eq!(kinds.len(), 4);
+        assert!(is_plain(0));
     }
 
     /// Large students go on where they are neither near the end nor at a floor, twice, by ever smaller steps; small ones start again instead.

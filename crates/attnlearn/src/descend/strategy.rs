@@ -10,7 +10,8 @@
 //!
 //! With examples in plenty what goes wrong is nearly always the same: two heads of the student share one of the teacher, and another of the teacher's
 //! has none. The refit of the outputs shows which head is in the way without trying. With few examples what goes wrong is that all heads are wrong, and
-//! what helps are beliefs (`evidence`): the norm of attention matrices that starts believe in differs from one to the next.
+//! what helps are beliefs (`evidence`): the norm of attention matrices that starts believe in differs from one to the next, and so do the units in which
+//! all their entries are believed to be alike.
 //!
 //! Independent starts that end at one and the same error are taken for its floor: noise, or a student that is too small. (Of a large student there is
 //! one start: heads drawn anew that lead back to the same error are taken for it.)
@@ -23,10 +24,11 @@
 use super::adam::Adam;
 use super::balance::Balance;
 use super::batch::Batch;
+use super::frame::Frame;
 use super::idle::{Idle, cheapest};
 use super::newton::{Newton, NewtonSettings};
 use super::normal::is_small;
-use super::plan::{NORMS, Plan, most_sequences};
+use super::plan::{NORMS, Plan, is_plain, most_sequences};
 use super::sharp::{self, Readings};
 use super::student::{Form, Student};
 use super::varpro::Stop;
@@ -152,6 +154,8 @@ pub struct Run<'a> {
     balanced: Option<(Balance, Batch<f64>)>,
     /// What descent sees.
     single: Batch<f32>,
+    /// The examples' own units, and what it sees in them.
+    plain: Option<(Frame, Batch<f32>)>,
     refine: Batch<f64>,
     variance: f64,
     plan: Plan,
@@ -161,8 +165,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// At the beginning; `examples` are in the units of a [`Frame`](super::Frame).
-    pub fn new(examples: &'a Batch<f64>, form: Form, settings: StrategySettings) -> Result<Self> {
+    /// At the beginning; `examples` are in the units of a [`Frame`], `plain` leads to its principal ones.
+    pub fn new(examples: &'a Batch<f64>, plain: Option<Frame>, form: Form, settings: StrategySettings) -> Result<Self> {
         examples.check(&form)?;
         examples.variance()?;
         let plan = Plan::new(&form, examples, &settings);
@@ -177,16 +181,26 @@ impl<'a> Run<'a> {
         let refine = all.select(&(0..plan.refine).collect::<Vec<_>>());
         let variance = refine.variance()?;
         let single = if plan.large { all.cast() } else { refine.cast() };
+        let plain = plain.filter(|_| !plan.large).map(|frame| {
+            let seen = frame.enter(&refine).cast();
+            (frame, seen)
+        });
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
-        let mut run = Self { form, examples, balanced, single, refine, variance, plan, settings, state };
+        let mut run = Self { form, examples, balanced, single, plain, refine, variance, plan, settings, state };
         let first = run.start()?;
         run.state.chains.push(first);
         Ok(run)
     }
 
     /// From where another left off; `None` if the state is not one of this form and these examples.
-    pub fn resume(examples: &'a Batch<f64>, form: Form, settings: StrategySettings, state: State) -> Result<Option<Self>> {
-        let mut run = Self::new(examples, form, settings)?;
+    pub fn resume(
+        examples: &'a Batch<f64>,
+        plain: Option<Frame>,
+        form: Form,
+        settings: StrategySettings,
+        state: State,
+    ) -> Result<Option<Self>> {
+        let mut run = Self::new(examples, plain, form, settings)?;
         let whole = |student: &Student<f64>| student.form == form && student.values.len() == form.len();
         let found = |found: &Option<Found>| found.as_ref().is_none_or(|found| whole(&found.student));
         let chain = |chain: &Chain| {
@@ -241,6 +255,20 @@ impl<'a> Run<'a> {
         Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
     }
 
+    /// The units in which a start descends, if they are the examples' own, and what it sees.
+    fn plain_of(&self, start: usize) -> Option<&(Frame, Batch<f32>)> {
+        self.plain.as_ref().filter(|_| is_plain(start))
+    }
+
+    /// What a descent has come to.
+    fn descended(&self, student: &Student<f32>, start: usize) -> Student<f64> {
+        let student = Student { form: self.form, values: student.values.iter().map(|v| f64::from(*v)).collect() };
+        match self.plain_of(start) {
+            Some((frame, _)) => frame.leave(&student),
+            None => student,
+        }
+    }
+
     /// The best student so far, and the share of the variance that it leaves unexplained; of balanced outputs until the search is over.
     fn best(&self) -> Option<(f64, &Student<f64>)> {
         if self.state.end.is_some() {
@@ -276,7 +304,7 @@ impl<'a> Run<'a> {
         let chain = self.state.chains.first().ok_or_else(|| Error::input("run", "it has not begun", "begin it"))?;
         let mut student = chain.student.clone();
         if let Stage::Descend(descent) = &chain.stage {
-            student.values = descent.1.values.iter().map(|v| f64::from(*v)).collect();
+            student = self.descended(&descent.1, chain.start);
         }
         self.refine.refit(&self.form, &mut student.values)?;
         Ok(self.plain(student))
@@ -353,7 +381,8 @@ impl<'a> Run<'a> {
                 let settings = self.plan.descent(chain.start, chain.redraws, chain.legs);
                 let until = adam.step + if self.plan.large { STEPS } else { MANY_STEPS };
                 let mut stopped = false;
-                let over = adam.run(student, &self.single, &settings, &mut |adam| {
+                let seen = self.plain_of(chain.start).map_or(&self.single, |(_, seen)| seen);
+                let over = adam.run(student, seen, &settings, &mut |adam| {
                     stopped = stop();
                     stopped || adam.step >= until
                 })?;
@@ -361,7 +390,7 @@ impl<'a> Run<'a> {
                     return Err(Error::Interrupted);
                 }
                 if over {
-                    chain.student.values = student.values.iter().map(|v| f64::from(*v)).collect();
+                    chain.student = self.descended(student, chain.start);
                     chain.stage = if self.plan.goes_on(adam.nmse, chain.legs) {
                         chain.legs += 1;
                         self.first_stage(&chain.student, (chain.start, chain.redraws))
@@ -545,7 +574,7 @@ mod tests {
         let form = mixed_form(1);
         let (teacher, examples, mut rng) = sharp_problem(form, 50, 1);
         let other: Student<f64> = Student::random(form, 2.0, &mut rng).unwrap();
-        let mut run = Run::new(&examples, form, StrategySettings::default()).unwrap();
+        let mut run = Run::new(&examples, None, form, StrategySettings::default()).unwrap();
         assert_eq!(run.best_nmse(), None);
         for (reached, best) in [(1e-3, &teacher), (1e-1, &other)] {
             let mut newton = Newton::new(&NewtonSettings::default());
