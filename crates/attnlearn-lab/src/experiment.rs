@@ -1,0 +1,215 @@
+//! What an experiment is: points to measure, and what follows from all of them.
+//!
+//! ```text
+//! configuration  →  points  →  rows of each point  →  findings, figures, tables
+//! ```
+//!
+//! A point carries everything that its rows depend on, seed and sizes included: a point that was measured once need never be measured again, whatever
+//! else changes in the configuration. Time is no part of rows, which are the same whenever they are measured; it is kept beside them.
+
+use crate::plot::Figure;
+use attnlearn::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::marker::PhantomData;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// All experiments in some minutes.
+    Quick,
+    /// The papers' sizes, in hours.
+    Full,
+}
+
+impl Scale {
+    /// One of two.
+    pub fn pick<T>(self, quick: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+}
+
+/// One row of a point, and how long the point took.
+#[derive(Clone, Debug)]
+pub struct Measured<P, R> {
+    /// The point.
+    pub point: P,
+    /// The row.
+    pub row: R,
+    /// Seconds that the whole point took.
+    pub seconds: f64,
+}
+
+/// Those of an experiment.
+pub type Measurements<E> = [Measured<<E as Experiment>::Point, <E as Experiment>::Row>];
+
+/// What follows from all rows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Sentences computed from the data, with their uncertainty.
+    pub findings: Vec<String>,
+    /// Pictures.
+    #[serde(skip)]
+    pub figures: Vec<Figure>,
+    /// Tables.
+    pub tables: Vec<Table>,
+}
+
+/// A table for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub caption: String,
+    /// Heads of columns.
+    pub columns: Vec<String>,
+    /// Cells, row by row.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A question and how it is answered. Points and rows are flat: every field a number, a text, or a yes or no.
+pub trait Experiment: Sync + 'static {
+    /// What the command line calls it.
+    const NAME: &'static str;
+    /// Its heading.
+    const TITLE: &'static str;
+    /// What is asked, and what theory says about it.
+    const QUESTION: &'static str;
+    /// Whether several points may be measured at once: not where a point needs much memory, or its time is of interest.
+    const TOGETHER: bool;
+    /// What can be chosen.
+    type Config: Serialize + DeserializeOwned;
+    /// A point.
+    type Point: Serialize + DeserializeOwned;
+    /// A row.
+    type Row: Serialize + DeserializeOwned;
+
+    /// The defaults.
+    fn config(scale: Scale) -> Self::Config;
+    /// The points, the cheap ones first where that says something early. `seed` is the user's.
+    fn points(config: &Self::Config, seed: u64) -> Vec<Self::Point>;
+    /// Measures one. What `stop` stops ends with [`Error::Interrupted`].
+    fn measure(point: &Self::Point, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Self::Row>>;
+    /// What follows.
+    fn summarise(config: &Self::Config, rows: &Measurements<Self>) -> Result<Summary>
+    where
+        Self: Sized;
+}
+
+/// A measured point as it is kept: also how it is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// The point.
+    pub point: Value,
+    /// Its rows.
+    pub rows: Vec<Value>,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// An [`Experiment`] whose types are hidden, as the registry has them.
+pub trait Entry: Sync {
+    /// [`Experiment::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Experiment::TITLE`].
+    fn title(&self) -> &'static str;
+    /// [`Experiment::QUESTION`].
+    fn question(&self) -> &'static str;
+    /// [`Experiment::TOGETHER`].
+    fn together(&self) -> bool;
+    /// The defaults with some of them replaced.
+    fn config(&self, scale: Scale, replaced: &toml::Table) -> Result<toml::Table>;
+    /// [`Experiment::points`].
+    fn points(&self, config: &toml::Table, seed: u64) -> Result<Vec<Value>>;
+    /// [`Experiment::measure`].
+    fn measure(&self, point: &Value, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Value>>;
+    /// [`Experiment::summarise`].
+    fn summarise(&self, config: &toml::Table, done: &[Done]) -> Result<Summary>;
+}
+
+/// The [`Entry`] of an experiment.
+pub struct Of<E>(PhantomData<E>);
+
+impl<E> Of<E> {
+    /// It has no state.
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<E> Default for Of<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn settings<E: Experiment>(config: &toml::Table) -> Result<E::Config> {
+    config.clone().try_into().map_err(|e: toml::de::Error| {
+        let problem = e.message().to_owned();
+        Error::input(format!("configuration of {}", E::NAME), problem, "`attnlearn lab list --config` shows what there is")
+    })
+}
+
+fn kept(what: &str) -> impl Fn(serde_json::Error) -> Error {
+    move |e| Error::input(format!("{what} that was kept"), e.to_string(), "use another folder, or remove this experiment's")
+}
+
+impl<E: Experiment + Send> Entry for Of<E> {
+    fn name(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn title(&self) -> &'static str {
+        E::TITLE
+    }
+
+    fn question(&self) -> &'static str {
+        E::QUESTION
+    }
+
+    fn together(&self) -> bool {
+        E::TOGETHER
+    }
+
+    fn config(&self, scale: Scale, replaced: &toml::Table) -> Result<toml::Table> {
+        let place = format!("configuration of {}", E::NAME);
+        let mut config = toml::Table::try_from(E::config(scale))
+            .map_err(|e| Error::input(&place, e.to_string(), "leave it at its defaults"))?;
+        for (key, value) in replaced {
+            if !config.contains_key(key) {
+                let known: Vec<&str> = config.keys().map(String::as_str).collect();
+                return Err(Error::input(place, format!("there is no `{key}`"), format!("choose among {}", known.join(", "))));
+            }
+            config.insert(key.clone(), value.clone());
+        }
+        settings::<E>(&config)?;
+        Ok(config)
+    }
+
+    fn points(&self, config: &toml::Table, seed: u64) -> Result<Vec<Value>> {
+        E::points(&settings::<E>(config)?, seed).iter().map(|point| serde_json::to_value(point).map_err(kept("a point"))).collect()
+    }
+
+    fn measure(&self, point: &Value, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Value>> {
+        let point = E::Point::deserialize(point).map_err(kept("a point"))?;
+        E::measure(&point, stop)?.iter().map(|row| serde_json::to_value(row).map_err(kept("a row"))).collect()
+    }
+
+    fn summarise(&self, config: &toml::Table, done: &[Done]) -> Result<Summary> {
+        let mut rows = Vec::new();
+        for done in done {
+            for row in &done.rows {
+                rows.push(Measured {
+                    point: E::Point::deserialize(&done.point).map_err(kept("a point"))?,
+                    row: E::Row::deserialize(row).map_err(kept("a row"))?,
+                    seconds: done.seconds,
+                });
+            }
+        }
+        E::summarise(&settings::<E>(config)?, &rows)
+    }
+}

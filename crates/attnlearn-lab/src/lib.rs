@@ -1,0 +1,22 @@
+//! The lab: the questions of both papers, answered by experiments.
+//!
+//! An experiment ([`experiment`]) is a file in [`experiments`]: points to measure, how to measure one, and what follows from all of them: findings
+//! (sentences computed from the data), figures and tables. [`run`] measures what has not been measured before, [`store`] keeps it, [`stats`] says how
+//! uncertain it is, [`plot`] draws it, and [`report`] makes one page of everything.
+//!
+//! Rows are the same for the same seed, on any machine and any number of threads: what ends a search is work, never time. Time is kept beside them.
+
+pub mod experiment;
+pub mod experiments;
+#[cfg(feature = "parquet")]
+mod parquet;
+pub mod plot;
+pub mod recovery;
+pub mod report;
+pub mod run;
+pub mod stats;
+pub mod store;
+
+pub use experiment::{Entry, Experiment, Measured, Measurements, Scale, Summary, Table};
+pub use experiments::{all, find};
+pub use run::{Finished, Plan, Watch};

@@ -1,0 +1,73 @@
+//! Learners that see examples and nothing else, and stop after so much work: never after so much time, which would be another result on another day.
+
+use attnlearn::data::ExampleSource;
+use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
+use attnlearn::layer::{AttentionLayer, Mask};
+use attnlearn::sculpt::{self, Heads, Learned, Settings};
+use attnlearn::Result;
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Of the practical learner: 1 is its least, 10 its default.
+    pub descend: f64,
+    /// Seed of its starts.
+    pub seed: u64,
+}
+
+/// What the practical learner answers.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The layer, in canonical form.
+    pub layer: AttentionLayer,
+    /// Share of the variance of the examples that it leaves unexplained.
+    pub nmse: f64,
+    /// Starts that it took.
+    pub starts: usize,
+}
+
+/// The practical learner, told the number of heads (of full rank unless `rank` says otherwise) and the mask.
+pub fn descend(
+    examples: &Batch<f64>,
+    heads: usize,
+    rank: Option<usize>,
+    mask: Mask,
+    effort: Effort,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Answer> {
+    let prepared = Prepared::new(examples, 0)?;
+    let wanted = Wanted {
+        heads: HeadCount::Given(heads),
+        rank: rank.map_or(Rank::Full, Rank::Given),
+        value_rank: Rank::Full,
+        biases: Choice::No,
+        mask,
+        strategy: StrategySettings { seed: effort.seed, effort: effort.descend, ..StrategySettings::default() },
+    };
+    let mut learner = Learner::new(&prepared, wanted)?;
+    while !learner.advance(stop)? {}
+    let starts = learner.run.state.starts;
+    let (layer, nmse) = learner.best_so_far()?;
+    Ok(Answer { layer: layer.canonical(1e-7).layer, nmse, starts })
+}
+
+/// The six phases, told the number of heads.
+pub fn sculpt(
+    source: &dyn ExampleSource,
+    heads: usize,
+    most_examples: u64,
+    seed: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Learned> {
+    let settings = Settings { heads: Heads::Given(heads), most_examples, seed, ..Settings::default() }.check(source)?;
+    sculpt::learn(source, &settings, &Stopped(stop))
+}
+
+/// Nobody watches, but it can be stopped.
+struct Stopped<'a>(&'a (dyn Fn() -> bool + Sync));
+
+impl sculpt::Watch for Stopped<'_> {
+    fn interrupted(&self) -> bool {
+        self.0()
+    }
+}
