@@ -12,7 +12,7 @@
 
 use attnlearn::data::{Block, InputDistribution, InputFile, Shape, TeacherStream};
 use attnlearn::descend::{Batch, Choice, Form, HeadCount, Learner, Prepared, Rank, Stage, Wanted};
-use attnlearn::layer::{AttentionLayer, Head};
+use attnlearn::layer::{AttentionLayer, Head, LayerDistance};
 use attnlearn::linalg::{Mat, MatRef, frobenius, symmetric, symmetric_eigen};
 use attnlearn::transformer::{ModelFile, Request};
 use clap::Args;
@@ -117,6 +117,7 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
     let mut learner = Learner::new(&prepared, wanted)?;
     let form = learner.form();
     let mut work = Work::default();
+    let truth = teacher.canonical(1e-9).layer;
     let mut told = Instant::now();
     let mut over = false;
     while !over && begun.elapsed().as_secs_f64() < args.limit {
@@ -133,10 +134,10 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
         }
         if told.elapsed().as_secs_f64() > 20.0 {
             told = Instant::now();
-            let (steps, newton) = (work.steps, work.newton);
+            let (seconds, steps, newton) = (begun.elapsed().as_secs_f64(), work.steps, work.newton);
+            let good = if newton > 0 { found(&truth.distance(&learner.best_so_far()?.0)?) } else { 0 };
             eprintln!(
-                "layer {index}: {:.0} s, {steps} steps of descent, {newton} of Gauss–Newton, NMSE {:.2e}",
-                begun.elapsed().as_secs_f64(),
+                "layer {index}: {seconds:.0} s, {steps} steps of descent, {newton} of Gauss–Newton, NMSE {:.2e}, {good} heads",
                 learner.run.nmse()
             );
         }
@@ -145,8 +146,8 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
     let seconds = begun.elapsed().as_secs_f64();
     let error: f64 = layer.forward(k, &test.x).iter().zip(&test.y).map(|(f, y)| (f - y).powi(2)).sum();
     let nmse = error / test.variance()?;
-    let distance = teacher.canonical(1e-9).layer.distance(&layer)?;
-    let good = distance.heads.iter().filter(|head| head.theta < 1e-6 && head.w < 1e-6).count();
+    let distance = truth.distance(&layer)?;
+    let good = found(&distance);
     let sharpest = teacher.heads().iter().map(|head| frobenius(head.theta.to_dense().as_ref())).fold(0.0, f64::max);
     let rows = n * k;
     let operations = work.steps as f64 * operations(&form, k);
@@ -180,6 +181,11 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
                        "steps": work.steps, "newton": work.newton, "seconds": seconds, "descent_seconds": work.descent_seconds,
                        "operations": operations, "over": over, "seen_plain_unseen": shown });
     Ok((row, line.to_string()))
+}
+
+/// Heads within 10⁻⁶ in both matrices.
+fn found(distance: &LayerDistance) -> usize {
+    distance.heads.iter().filter(|head| head.theta < 1e-6 && head.w < 1e-6).count()
 }
 
 /// Multiply-adds of a step: the products with A, B, V and O, forward once and backward twice.
