@@ -2,7 +2,7 @@
 
 use crate::session::{Colour, Session};
 use crate::{
-    apply, check, compare, completions, demo, export, fit, generate, import, inspect, learn, man, predict, score, verify,
+    apply, check, compare, completions, demo, export, fit, generate, import, inspect, lab, learn, man, predict, score, verify,
 };
 use attnlearn::Error;
 use clap::error::ErrorKind;
@@ -34,6 +34,7 @@ Examples:
   attnlearn compare teacher.safetensors layer.safetensors
   attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
   attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
+  attnlearn lab run all --out lab                       every experiment, with a report to look at
 
 Exit codes:
   0 done · 1 ran, but did not recover or confirm a layer (it says why) · 2 bad input or usage · 130 interrupted";
@@ -71,6 +72,7 @@ enum Command {
     Check(check::Args),
     Export(export::Args),
     Inspect(inspect::Args),
+    Lab(lab::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -137,6 +139,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
         Command::Import(args) => args.check(&session)?.run(&session),
         Command::Export(args) => args.check(&session)?.run(&session),
         Command::Inspect(args) => args.run(&session),
+        Command::Lab(args) => args.check()?.run(&session),
         Command::Completions(args) => args.run(),
         Command::Man(args) => args.run(),
     }?;

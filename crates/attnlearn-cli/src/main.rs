@@ -28,6 +28,7 @@ mod import;
 mod inspect;
 mod inspect_sets;
 mod interrupt;
+mod lab;
 mod learn;
 mod learn_descend;
 mod man;

@@ -191,7 +191,10 @@ impl<E: Experiment + Send> Entry for Of<E> {
     }
 
     fn points(&self, config: &toml::Table, seed: u64) -> Result<Vec<Value>> {
-        E::points(&settings::<E>(config)?, seed).iter().map(|point| serde_json::to_value(point).map_err(kept("a point"))).collect()
+        E::points(&settings::<E>(config)?, seed)
+            .iter()
+            .map(|point| serde_json::to_value(point).map_err(kept("a point")))
+            .collect()
     }
 
     fn measure(&self, point: &Value, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Value>> {

@@ -66,7 +66,9 @@ fn bytes(columns: &[String], rows: &[Map<String, Value>]) -> std::result::Result
         match kind {
             Kind::Yes => put::<BoolType>(&mut group, cells.map(|cell| cell.and_then(Value::as_bool)))?,
             Kind::Number => put::<DoubleType>(&mut group, cells.map(|cell| cell.and_then(Value::as_f64)))?,
-            Kind::Text => put::<ByteArrayType>(&mut group, cells.map(|cell| cell.map(|value| ByteArray::from(text(value).as_str()))))?,
+            Kind::Text => {
+                put::<ByteArrayType>(&mut group, cells.map(|cell| cell.map(|value| ByteArray::from(text(value).as_str()))))?
+            }
         }
     }
     group.close()?;
@@ -113,8 +115,11 @@ mod tests {
         let columns: Vec<String> = ["n", "found", "model", "mixed"].map(String::from).into();
         write(&path, &columns, &rows).unwrap();
         let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
-        let read: Vec<Vec<Field>> =
-            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().get_column_iter().map(|(_, field)| field.clone()).collect()).collect();
+        let read: Vec<Vec<Field>> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(|row| row.unwrap().get_column_iter().map(|(_, field)| field.clone()).collect())
+            .collect();
         let word = |text: &str| Field::Str(text.into());
         assert_eq!(read[0], [Field::Double(3.0), Field::Bool(true), word("RFA"), word("1.5")]);
         assert_eq!(read[1], [Field::Double(0.25), Field::Bool(false), word("MLP, wide"), word("none")]);

@@ -81,7 +81,11 @@ impl Plan {
             None => &none,
             Some(toml::Value::Table(table)) => table,
             Some(_) => {
-                return Err(Error::input(format!("configuration of {}", entry.name()), "it is no table", "write [NAME] and its values below"));
+                return Err(Error::input(
+                    format!("configuration of {}", entry.name()),
+                    "it is no table",
+                    "write [NAME] and its values below",
+                ));
             }
         };
         entry.config(self.scale, replaced)
@@ -90,11 +94,19 @@ impl Plan {
     /// Refuses what cannot be run, before anything is.
     pub fn check(&self) -> Result<()> {
         if let Some(name) = self.replaced.keys().find(|name| !self.entries.iter().any(|entry| entry.name() == **name)) {
-            return Err(Error::input("configuration", format!("[{name}] is not among the experiments to be run"), "see `attnlearn lab list`"));
+            return Err(Error::input(
+                "configuration",
+                format!("[{name}] is not among the experiments to be run"),
+                "see `attnlearn lab list`",
+            ));
         }
         for entry in &self.entries {
             if entry.points(&self.config(*entry)?, self.seed)?.is_empty() {
-                return Err(Error::input(format!("configuration of {}", entry.name()), "there is nothing to measure", "leave no list empty"));
+                return Err(Error::input(
+                    format!("configuration of {}", entry.name()),
+                    "there is nothing to measure",
+                    "leave no list empty",
+                ));
             }
         }
         Ok(())
@@ -110,8 +122,15 @@ impl Plan {
         let (config, folder) = (self.config(entry)?, self.out.join(entry.name()));
         let points = entry.points(&config, self.seed)?;
         let store = Store::open(&folder)?;
-        let kept = Kept { experiment: entry.name(), version: env!("CARGO_PKG_VERSION"), scale: self.scale, seed: self.seed, config: &config };
-        let kept = toml::to_string_pretty(&kept).map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
+        let kept = Kept {
+            experiment: entry.name(),
+            version: env!("CARGO_PKG_VERSION"),
+            scale: self.scale,
+            seed: self.seed,
+            config: &config,
+        };
+        let kept = toml::to_string_pretty(&kept)
+            .map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
         write_atomically(&folder.join("config.toml"), kept.as_bytes())?;
         let left: Vec<&Value> = points.iter().filter(|point| !store.has(point)).collect();
         watch.begin(entry, points.len(), points.len() - left.len());
@@ -168,8 +187,9 @@ impl Finished {
         let mut text = serde_json::to_string_pretty(self).map_err(|e| Error::io(&place, e.into()))?;
         text.push('\n');
         write_atomically(&place, text.as_bytes())?;
-        self.summary.figures.iter().try_for_each(|figure| {
-            write_atomically(&folder.join(format!("{}.svg", figure.name)), figure.file().as_bytes())
-        })
+        self.summary
+            .figures
+            .iter()
+            .try_for_each(|figure| write_atomically(&folder.join(format!("{}.svg", figure.name)), figure.file().as_bytes()))
     }
 }

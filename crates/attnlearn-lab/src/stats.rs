@@ -52,13 +52,25 @@ pub fn short(value: f64) -> String {
     if size == 0.0 {
         "0".into()
     } else if !value.is_finite() {
-        if value.is_nan() { "–".into() } else if value > 0.0 { "∞".into() } else { "−∞".into() }
+        if value.is_nan() {
+            "–".into()
+        } else if value > 0.0 {
+            "∞".into()
+        } else {
+            "−∞".into()
+        }
     } else if !(1e-3..1e5).contains(&size) {
         format!("{value:.1e}").replace('-', "−")
     } else if size >= 100.0 {
         format!("{value:.0}").replace('-', "−")
     } else {
-        let digits = if size >= 10.0 { 1 } else if size >= 1.0 { 2 } else { (2 - size.log10().floor() as i32) as usize };
+        let digits = if size >= 10.0 {
+            1
+        } else if size >= 1.0 {
+            2
+        } else {
+            (2 - size.log10().floor() as i32) as usize
+        };
         format!("{value:.digits$}").replace('-', "−")
     }
 }
@@ -180,7 +192,15 @@ mod tests {
 
     #[test]
     fn short_numbers() {
-        let cases = [(0.0, "0"), (0.01234, "0.0123"), (1.0, "1.00"), (12.34, "12.3"), (1234.5, "1234"), (1e-7, "1.0e−7"), (-2.5, "−2.50")];
+        let cases = [
+            (0.0, "0"),
+            (0.01234, "0.0123"),
+            (1.0, "1.00"),
+            (12.34, "12.3"),
+            (1234.5, "1234"),
+            (1e-7, "1.0e−7"),
+            (-2.5, "−2.50"),
+        ];
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }

@@ -47,7 +47,11 @@ impl Store {
         let fault = |e| Error::io(&path, e);
         let mut journal = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(fault)?;
         if journal.try_lock().is_err() {
-            return Err(Error::input(path.display().to_string(), "another run writes to it", "wait for it, or use another folder"));
+            return Err(Error::input(
+                path.display().to_string(),
+                "another run writes to it",
+                "wait for it, or use another folder",
+            ));
         }
         let mut text = String::new();
         journal.seek(SeekFrom::Start(0)).map_err(fault)?;

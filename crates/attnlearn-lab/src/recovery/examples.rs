@@ -3,12 +3,12 @@
 //! Correlated tokens are Gaussian with covariance `diag(1, 2^−s, …, d^−s)`. With `D` the root of it, `F_{Θ,W}(XD) = F_{DΘD, DW}(X)`: outputs for them are those of
 //! another teacher for white tokens, and any source of examples can be turned into one of theirs.
 
+use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherStream};
 use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Theta};
 use attnlearn::linalg::Mat;
 use attnlearn::linalg::lanes::Real;
-use attnlearn::Result;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -77,7 +77,9 @@ fn scaled(teacher: &AttentionLayer, roots: &[f64]) -> Result<AttentionLayer> {
     let left = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| roots[i] * m[(i, j)]);
     let head = |head: &Head| Head {
         theta: match &head.theta {
-            Theta::Dense(theta) => Theta::Dense(Mat::from_fn(theta.nrows(), theta.ncols(), |i, j| roots[i] * theta[(i, j)] * roots[j])),
+            Theta::Dense(theta) => {
+                Theta::Dense(Mat::from_fn(theta.nrows(), theta.ncols(), |i, j| roots[i] * theta[(i, j)] * roots[j]))
+            }
             Theta::LowRank { a, b } => Theta::LowRank { a: left(a), b: left(b) },
         },
         key_bias: head.key_bias.as_ref().map(|c| c.iter().zip(roots).map(|(c, root)| c * root).collect()),

@@ -1,10 +1,10 @@
 //! Learners that see examples and nothing else, and stop after so much work: never after so much time, which would be another result on another day.
 
+use attnlearn::Result;
 use attnlearn::data::ExampleSource;
 use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::sculpt::{self, Heads, Learned, Settings};
-use attnlearn::Result;
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq)]

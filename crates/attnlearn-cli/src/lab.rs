@@ -1,0 +1,273 @@
+//! `attnlearn lab`: the experiments, listed and run.
+
+use crate::cli::Ending;
+use crate::console::{Console, duration, grouped};
+use crate::interrupt;
+use crate::progress::Bar;
+use crate::session::Session;
+use attnlearn::{Error, Result};
+use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Watch, all, find};
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Run the experiments: both papers' questions, answered with pictures.
+///
+/// Every experiment measures points, keeps each as soon as it is finished, and says in a sentence what follows from them. Its folder has the exact
+/// configuration, raw rows (Parquet and CSV), a summary (JSON) and plots (SVG); report.html shows them all on one page. A run that was stopped goes on where it was;
+/// what has been measured is never measured again. The same seed gives the same rows.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  attnlearn lab list
+  attnlearn lab list samples --config                    what can be chosen, and the defaults
+  attnlearn lab run all --out lab                        all of them, in about ten minutes
+  attnlearn lab run samples means --scale full --out lab --seed 1
+  attnlearn lab run samples --config mine.toml --out lab")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// What there is.
+    List(ListArgs),
+    /// Measure, and say what follows.
+    Run(RunArgs),
+}
+
+/// What to list.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  attnlearn lab list
+  attnlearn lab list samples --config --scale full")]
+struct ListArgs {
+    /// Experiments [default: all].
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print their configuration, as --config of `lab run` takes it.
+    #[arg(long)]
+    config: bool,
+    /// Whose defaults.
+    #[arg(long, value_enum, default_value_t)]
+    scale: Size,
+}
+
+/// What to run.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  attnlearn lab run all --out lab
+  attnlearn lab run growth parity --scale full --out lab --seed 1")]
+struct RunArgs {
+    /// Experiments, or `all`.
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    /// How much to measure: `quick` takes about ten minutes for all experiments on two cores, `full` hours.
+    #[arg(long, value_enum, default_value_t)]
+    scale: Size,
+    /// Folder of the results.
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    out: PathBuf,
+    /// Seed of everything.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// What is to differ from the defaults (.toml): a table for every experiment, with what `lab list NAME --config` prints.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Size {
+    /// Minutes.
+    #[default]
+    Quick,
+    /// Hours.
+    Full,
+}
+
+impl From<Size> for Scale {
+    fn from(size: Size) -> Self {
+        match size {
+            Size::Quick => Self::Quick,
+            Size::Full => Self::Full,
+        }
+    }
+}
+
+/// What has been checked.
+pub enum Plan {
+    /// Of these, with their configuration if it was asked for.
+    List(Vec<(&'static dyn Entry, Option<toml::Table>)>),
+    /// These.
+    Run(Experiments),
+}
+
+/// Those of these names, each once, in the order of the report.
+fn entries(names: &[String]) -> Result<Vec<&'static dyn Entry>> {
+    if let Some(name) = names.iter().find(|name| *name != "all" && find(name).is_none()) {
+        let known: Vec<&str> = all().iter().map(|entry| entry.name()).collect();
+        return Err(Error::input(
+            "lab",
+            format!("there is no experiment `{name}`"),
+            format!("choose among {}, or `all`", known.join(", ")),
+        ));
+    }
+    let everything = names.is_empty() || names.iter().any(|name| name == "all");
+    Ok(all().iter().copied().filter(|entry| everything || names.iter().any(|name| name == entry.name())).collect())
+}
+
+impl Args {
+    /// Finds the experiments and reads the configuration.
+    pub fn check(self) -> Result<Plan> {
+        match self.command {
+            Command::List(args) => {
+                let config = |entry: &dyn Entry| entry.config(args.scale.into(), &toml::Table::new());
+                let with = |entry: &'static dyn Entry| Ok((entry, if args.config { Some(config(entry)?) } else { None }));
+                entries(&args.names)?.into_iter().map(with).collect::<Result<_>>().map(Plan::List)
+            }
+            Command::Run(args) => {
+                let replaced = match &args.config {
+                    None => toml::Table::new(),
+                    Some(path) => {
+                        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+                        text.parse().map_err(|e: toml::de::Error| {
+                            let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+                            Error::input(
+                                format!("{}, line {line}", path.display()),
+                                e.message().replace('\n', " "),
+                                "mend it; `attnlearn lab list --config` shows what it may hold",
+                            )
+                        })?
+                    }
+                };
+                let plan = Experiments {
+                    entries: entries(&args.names)?,
+                    scale: args.scale.into(),
+                    seed: args.seed,
+                    out: args.out,
+                    replaced,
+                };
+                plan.check()?;
+                Ok(Plan::Run(plan))
+            }
+        }
+    }
+}
+
+/// One of the list, as it stands in the JSON.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    title: &'static str,
+    question: &'static str,
+    config: Option<toml::Table>,
+}
+
+/// A run, as it stands in the JSON.
+#[derive(Serialize)]
+struct RunReport<'a> {
+    out: &'a std::path::Path,
+    experiments: &'a [Finished],
+}
+
+impl Plan {
+    /// Lists or runs.
+    pub fn run(self, session: &Session) -> Result<Ending> {
+        match self {
+            Self::List(entries) => list(entries, session),
+            Self::Run(plan) => run(&plan, session),
+        }?;
+        Ok(Ending::Done)
+    }
+}
+
+fn list(entries: Vec<(&'static dyn Entry, Option<toml::Table>)>, session: &Session) -> Result<()> {
+    let console = &session.console;
+    let listed: Vec<Listed> = entries
+        .into_iter()
+        .map(|(entry, config)| Listed { name: entry.name(), title: entry.title(), question: entry.question(), config })
+        .collect();
+    let width = listed.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    for entry in &listed {
+        match &entry.config {
+            None => console.say(format!("  {}  {}", console.bold(&format!("{:<width$}", entry.name)), entry.title)),
+            Some(config) => {
+                console.say(format!("[{}]", entry.name));
+                console.say(config);
+            }
+        }
+    }
+    session.publish("lab", &listed_as_field(&listed))
+}
+
+/// A list is no object.
+fn listed_as_field(listed: &[Listed]) -> serde_json::Value {
+    serde_json::json!({ "experiments": listed })
+}
+
+fn run(plan: &Experiments, session: &Session) -> Result<()> {
+    interrupt::listen()?;
+    let console = &session.console;
+    let watch = LabWatch { session, bar: Mutex::new(None) };
+    let ran = plan.run(&watch);
+    watch.clear();
+    if matches!(ran, Err(Error::Interrupted)) {
+        console.say(format!("kept what has been measured in {}: the same command goes on from there", plan.out.display()));
+    }
+    let finished = ran?;
+    console.gap();
+    console.say(format!("wrote {}", plan.out.join("report.html").display()));
+    session.publish("lab", &RunReport { out: &plan.out, experiments: &finished })
+}
+
+/// A bar for every experiment, and its findings when it is over.
+struct LabWatch<'a> {
+    session: &'a Session,
+    bar: Mutex<Option<Bar>>,
+}
+
+impl LabWatch<'_> {
+    fn console(&self) -> &Console {
+        &self.session.console
+    }
+
+    fn clear(&self) {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Watch for LabWatch<'_> {
+    fn begin(&self, entry: &dyn Entry, points: usize, before: usize) {
+        let bar = self.session.bar((points - before) as u64, entry.name());
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
+    }
+
+    fn point(&self) {
+        if let Some(bar) = self.bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            bar.advance(1);
+        }
+    }
+
+    fn end(&self, finished: &Finished) {
+        self.clear();
+        let (console, points) = (self.console(), grouped(finished.points as u64));
+        console.say(format!(
+            "{}  {}  {}",
+            console.bold(finished.name),
+            finished.title,
+            console.dim(&format!("({points} points, {})", duration(finished.seconds)))
+        ));
+        for finding in &finished.summary.findings {
+            console.say(format!("  {finding}"));
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::requested()
+    }
+}
