@@ -53,6 +53,8 @@ pub type Measurements<E> = [Measured<<E as Experiment>::Point, <E as Experiment>
 pub struct Summary {
     /// Sentences computed from the data, with their uncertainty.
     pub findings: Vec<String>,
+    /// Those of them that contradict what is claimed; computed like the others.
+    pub differs: Vec<String>,
     /// Pictures.
     #[serde(skip)]
     pub figures: Vec<Figure>,
@@ -77,8 +79,10 @@ pub trait Experiment: Sync + 'static {
     const NAME: &'static str;
     /// Its heading.
     const TITLE: &'static str;
-    /// What is asked, and what theory says about it.
+    /// What is asked.
     const QUESTION: &'static str;
+    /// What the papers claim about it, or that they leave it open.
+    const CLAIM: &'static str;
     /// Whether several points may be measured at once: not where a point needs much memory, or its time is of interest.
     const TOGETHER: bool;
     /// What can be chosen.
@@ -119,6 +123,8 @@ pub trait Entry: Sync {
     fn title(&self) -> &'static str;
     /// [`Experiment::QUESTION`].
     fn question(&self) -> &'static str;
+    /// [`Experiment::CLAIM`].
+    fn claim(&self) -> &'static str;
     /// [`Experiment::TOGETHER`].
     fn together(&self) -> bool;
     /// The defaults with some of them replaced.
@@ -169,6 +175,10 @@ impl<E: Experiment + Send> Entry for Of<E> {
 
     fn question(&self) -> &'static str {
         E::QUESTION
+    }
+
+    fn claim(&self) -> &'static str {
+        E::CLAIM
     }
 
     fn together(&self) -> bool {

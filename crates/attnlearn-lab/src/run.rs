@@ -48,6 +48,8 @@ pub struct Finished {
     pub title: &'static str,
     /// What was asked.
     pub question: &'static str,
+    /// What is claimed.
+    pub claim: &'static str,
     /// How much was measured.
     pub scale: Scale,
     /// Seed.
@@ -159,6 +161,7 @@ impl Plan {
             name: entry.name(),
             title: entry.title(),
             question: entry.question(),
+            claim: entry.claim(),
             scale: self.scale,
             seed: self.seed,
             points: points.len(),

@@ -36,6 +36,7 @@ impl Experiment for Squares {
     const NAME: &'static str = "squares";
     const TITLE: &'static str = "Squares of numbers";
     const QUESTION: &'static str = "How large are they?";
+    const CLAIM: &'static str = "Large.";
     const TOGETHER: bool = true;
     type Config = Config;
     type Point = Point;
