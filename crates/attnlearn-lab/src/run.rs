@@ -1,6 +1,7 @@
 //! Measures what has not been measured, and says what follows.
 
 use crate::experiment::{Done, Entry, Scale, Summary};
+use crate::report;
 use crate::store::Store;
 use attnlearn::data::write_atomically;
 use attnlearn::{Error, Result};
@@ -52,12 +53,17 @@ pub struct Finished {
     pub scale: Scale,
     /// Seed.
     pub seed: u64,
+    /// Version of the program.
+    pub version: &'static str,
     /// Points.
     pub points: usize,
     /// Rows.
     pub rows: usize,
     /// Seconds that they took, all in all.
     pub seconds: f64,
+    /// The configuration as it is kept.
+    #[serde(skip)]
+    pub config: String,
     /// What follows.
     #[serde(flatten)]
     pub summary: Summary,
@@ -81,7 +87,11 @@ impl Plan {
             None => &none,
             Some(toml::Value::Table(table)) => table,
             Some(_) => {
-                return Err(Error::input(format!("configuration of {}", entry.name()), "it is no table", "write [NAME] and its values below"));
+                return Err(Error::input(
+                    format!("configuration of {}", entry.name()),
+                    "it is no table",
+                    "write [NAME] and its values below",
+                ));
             }
         };
         entry.config(self.scale, replaced)
@@ -90,28 +100,49 @@ impl Plan {
     /// Refuses what cannot be run, before anything is.
     pub fn check(&self) -> Result<()> {
         if let Some(name) = self.replaced.keys().find(|name| !self.entries.iter().any(|entry| entry.name() == **name)) {
-            return Err(Error::input("configuration", format!("[{name}] is not among the experiments to be run"), "see `attnlearn lab list`"));
+            return Err(Error::input(
+                "configuration",
+                format!("[{name}] is not among the experiments to be run"),
+                "see `attnlearn lab list`",
+            ));
         }
         for entry in &self.entries {
             if entry.points(&self.config(*entry)?, self.seed)?.is_empty() {
-                return Err(Error::input(format!("configuration of {}", entry.name()), "there is nothing to measure", "leave no list empty"));
+                return Err(Error::input(
+                    format!("configuration of {}", entry.name()),
+                    "there is nothing to measure",
+                    "leave no list empty",
+                ));
             }
         }
         Ok(())
     }
 
-    /// Runs everything.
+    /// Runs everything. The page of what is over is there after every experiment: a run that is killed leaves one too.
     pub fn run(&self, watch: &dyn Watch) -> Result<Vec<Finished>> {
         self.check()?;
-        self.entries.iter().map(|entry| self.run_one(*entry, watch)).collect()
+        let mut finished = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            finished.push(self.run_one(*entry, watch)?);
+            let waiting: Vec<&str> = self.entries[i + 1..].iter().map(|entry| entry.title()).collect();
+            write_atomically(&self.out.join("report.html"), report::page(&finished, &waiting)?.as_bytes())?;
+        }
+        Ok(finished)
     }
 
     fn run_one(&self, entry: &dyn Entry, watch: &dyn Watch) -> Result<Finished> {
         let (config, folder) = (self.config(entry)?, self.out.join(entry.name()));
         let points = entry.points(&config, self.seed)?;
         let store = Store::open(&folder)?;
-        let kept = Kept { experiment: entry.name(), version: env!("CARGO_PKG_VERSION"), scale: self.scale, seed: self.seed, config: &config };
-        let kept = toml::to_string_pretty(&kept).map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
+        let kept = Kept {
+            experiment: entry.name(),
+            version: env!("CARGO_PKG_VERSION"),
+            scale: self.scale,
+            seed: self.seed,
+            config: &config,
+        };
+        let kept = toml::to_string_pretty(&kept)
+            .map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
         write_atomically(&folder.join("config.toml"), kept.as_bytes())?;
         let left: Vec<&Value> = points.iter().filter(|point| !store.has(point)).collect();
         watch.begin(entry, points.len(), points.len() - left.len());
@@ -142,9 +173,11 @@ impl Plan {
             question: entry.question(),
             scale: self.scale,
             seed: self.seed,
+            version: env!("CARGO_PKG_VERSION"),
             points: points.len(),
             rows: done.iter().map(|done| done.rows.len()).sum(),
             seconds: done.iter().map(|done| done.seconds).sum(),
+            config: kept,
             summary: entry.summarise(&config, &done)?,
         };
         finished.write(&folder)?;
@@ -168,8 +201,9 @@ impl Finished {
         let mut text = serde_json::to_string_pretty(self).map_err(|e| Error::io(&place, e.into()))?;
         text.push('\n');
         write_atomically(&place, text.as_bytes())?;
-        self.summary.figures.iter().try_for_each(|figure| {
-            write_atomically(&folder.join(format!("{}.svg", figure.name)), figure.file().as_bytes())
-        })
+        self.summary
+            .figures
+            .iter()
+            .try_for_each(|figure| write_atomically(&folder.join(format!("{}.svg", figure.name)), figure.file().as_bytes()))
     }
 }
