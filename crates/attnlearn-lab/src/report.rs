@@ -1,1 +1,301 @@
-//! One page of everything.
+//! Pages: one of all experiments, and one of a single run of a learner. A page is one file that needs no network: style sheet, script and drawings are
+//! in it. It is read on a phone as on a wide screen, in light and dark, and on paper.
+
+use crate::experiment::{Scale, Table};
+use crate::plot::{Figure, Inline};
+use crate::run::Finished;
+use attnlearn::{Error, Result};
+use minijinja::value::Serde;
+use minijinja::{Environment, Value, context};
+use serde::Serialize;
+
+/// The parts of all pages.
+const TEMPLATES: [(&str, &str); 4] = [
+    ("layout.html", include_str!("report/layout.html")),
+    ("parts.html", include_str!("report/parts.html")),
+    ("lab.html", include_str!("report/lab.html")),
+    ("run.html", include_str!("report/run.html")),
+];
+
+/// A figure as the templates have it.
+#[derive(Serialize)]
+struct FigureView {
+    id: String,
+    title: String,
+    caption: String,
+    /// Where its file is.
+    file: Option<String>,
+    #[serde(flatten)]
+    drawn: Inline,
+}
+
+impl FigureView {
+    /// `of`: the experiment, whose folder has the file.
+    fn new(figure: &Figure, of: Option<&str>) -> Self {
+        let id = of.map_or_else(|| figure.name.clone(), |of| format!("{of}--{}", figure.name));
+        let file = of.map(|of| format!("{of}/{}.svg", figure.name));
+        Self { id, title: figure.title.clone(), caption: figure.caption.clone(), file, drawn: figure.inline() }
+    }
+}
+
+/// A table as the templates have it.
+#[derive(Serialize)]
+struct TableView<'a> {
+    #[serde(flatten)]
+    table: &'a Table,
+    /// Classes of the columns: numbers stand to the right, and long texts are broken.
+    kinds: Vec<&'static str>,
+}
+
+impl<'a> TableView<'a> {
+    fn new(table: &'a Table) -> Self {
+        let kind = |column: usize| {
+            let mut cells = table.rows.iter().filter_map(|row| row.get(column));
+            let number =
+                |cell: &String| cell.is_empty() || cell.starts_with(|c: char| c.is_ascii_digit() || "−-–∞<>≤≥±".contains(c));
+            if cells.clone().all(number) {
+                "num"
+            } else if cells.any(|cell| cell.chars().count() > 40) {
+                "long"
+            } else {
+                ""
+            }
+        };
+        let most = table.rows.iter().map(Vec::len).chain([table.columns.len()]).max().unwrap_or(0);
+        Self { table, kinds: (0..most).map(kind).collect() }
+    }
+}
+
+/// Something and how much of it.
+type Fact = (String, String);
+
+/// An experiment as the templates have it.
+#[derive(Serialize)]
+struct ExperimentView<'a> {
+    name: &'a str,
+    title: &'a str,
+    question: &'a str,
+    findings: &'a [String],
+    figures: Vec<FigureView>,
+    tables: Vec<TableView<'a>>,
+    facts: Vec<Fact>,
+    links: Vec<String>,
+    config: &'a str,
+}
+
+impl<'a> ExperimentView<'a> {
+    fn new(of: &'a Finished) -> Self {
+        let parquet = if cfg!(feature = "parquet") { &["rows.parquet"][..] } else { &[] };
+        let files = ["rows.csv"].iter().chain(parquet).chain(&["points.jsonl", "timing.csv", "summary.json", "config.toml"]);
+        Self {
+            name: of.name,
+            title: of.title,
+            question: of.question,
+            findings: &of.summary.findings,
+            figures: of.summary.figures.iter().map(|figure| FigureView::new(figure, Some(of.name))).collect(),
+            tables: of.summary.tables.iter().map(TableView::new).collect(),
+            facts: vec![
+                fact("scale", word(of.scale)),
+                fact("seed", of.seed),
+                fact("version", of.version),
+                fact("points", of.points),
+                fact("rows", of.rows),
+                fact("time", duration(of.seconds)),
+            ],
+            links: files.map(|file| format!("{}/{file}", of.name)).collect(),
+            config: &of.config,
+        }
+    }
+}
+
+fn fact(name: &str, value: impl ToString) -> Fact {
+    (name.into(), value.to_string())
+}
+
+fn word(scale: Scale) -> &'static str {
+    scale.pick("quick", "full")
+}
+
+/// Time for people.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match whole {
+        0..10 => format!("{seconds:.1} s"),
+        10..120 => format!("{whole} s"),
+        120..7200 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// The page of these experiments, in their order. `waiting`: the titles of those that are still to come.
+pub fn page(finished: &[Finished], waiting: &[&str]) -> Result<String> {
+    let experiments: Vec<ExperimentView<'_>> = finished.iter().map(ExperimentView::new).collect();
+    let mut contents: Vec<(&str, &str)> = vec![("findings", "Findings")];
+    contents.extend(finished.iter().map(|one| (one.name, one.title)));
+    let mut facts = vec![fact("attnlearn", env!("CARGO_PKG_VERSION")), fact("experiments", finished.len())];
+    // Of the page only where it holds of all.
+    let mut shared = |name: &str, of: &dyn Fn(&Finished) -> String| {
+        let first = finished.first().map(of);
+        if let Some(first) = first.filter(|first| finished.iter().all(|one| of(one) == *first)) {
+            facts.push(fact(name, first));
+        }
+    };
+    shared("scale", &|one| word(one.scale).into());
+    shared("seed", &|one| one.seed.to_string());
+    facts.push(fact("points", finished.iter().map(|one| one.points).sum::<usize>()));
+    facts.push(fact("rows", finished.iter().map(|one| one.rows).sum::<usize>()));
+    facts.push(fact("time", duration(finished.iter().map(|one| one.seconds).sum())));
+    let subtitle = "Every sentence under “Findings” is computed from the data. Intervals have confidence 95 %. \
+                    Point at a mark, touch it, or move with the arrow keys to see its value.";
+    let experiments = Value::from(Serde(experiments));
+    let waiting = Value::from(Serde(waiting));
+    render("lab.html", context! { title => "Attention layers, learned: the lab’s report", subtitle, contents, facts, experiments, waiting })
+}
+
+/// The page of one run of a learner.
+#[derive(Clone, Debug, Default)]
+pub struct RunPage {
+    /// Heading.
+    pub title: String,
+    /// What was learned from what; may be empty.
+    pub subtitle: String,
+    /// Names and values: sizes, seed, time.
+    pub facts: Vec<(String, String)>,
+    /// How it ended, in words.
+    pub outcome: String,
+    /// Whether it ended well.
+    pub good: bool,
+    /// Sentences below the outcome.
+    pub notes: Vec<String>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Pictures.
+    pub figures: Vec<Figure>,
+}
+
+impl RunPage {
+    /// The page.
+    pub fn html(&self) -> Result<String> {
+        let figures: Vec<FigureView> = self.figures.iter().map(|figure| FigureView::new(figure, None)).collect();
+        let tables: Vec<TableView<'_>> = self.tables.iter().map(TableView::new).collect();
+        let (figures, tables) = (Value::from(Serde(figures)), Value::from(Serde(tables)));
+        let Self { title, subtitle, facts, outcome, good, notes, .. } = self;
+        render("run.html", context! { title, subtitle, facts, outcome, good, notes, tables, figures })
+    }
+}
+
+fn render(name: &str, values: Value) -> Result<String> {
+    let fault =
+        |e: minijinja::Error| Error::input("report", format!("{e:#}"), "report it: this is a mistake in the page's template");
+    let mut pages = Environment::new();
+    for (name, source) in TEMPLATES {
+        pages.add_template(name, source).map_err(fault)?;
+    }
+    let (css, script) = (include_str!("report/page.css"), include_str!("report/page.js"));
+    pages.get_template(name).and_then(|page| page.render(context! { css, script, ..values })).map_err(fault)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use crate::experiment::Summary;
+    use crate::plot::{Axis, Chart, Panel, Series};
+    use crate::stats::Estimate;
+
+    fn finished(name: &'static str) -> Finished {
+        let series = vec![Series::new("a<b>", (1..4).map(|i| (f64::from(i), Estimate::exact(f64::from(i)))))];
+        let chart = Chart { title: String::new(), x: Axis::linear("n"), y: Axis::linear("error"), series };
+        let figure = Figure {
+            name: "curve".into(),
+            title: "Curve & more".into(),
+            caption: "See <it>.".into(),
+            panels: vec![Panel::Chart(chart)],
+        };
+        let rows = vec![vec!["RFA".into(), "1.5".into()], vec!["<script>alert(1)</script>".into(), "−2".into()]];
+        let table = Table { caption: "Numbers".into(), columns: vec!["model".into(), "slope".into()], rows };
+        Finished {
+            name,
+            title: "A title",
+            question: "Is a < b?",
+            scale: Scale::Quick,
+            seed: 7,
+            version: "0.0.0",
+            points: 3,
+            rows: 9,
+            seconds: 200.0,
+            config: "n = [1, 2]\nname = \"<x>\"\n".into(),
+            summary: Summary { findings: vec!["a < b by 3 (2 to 4)".into()], figures: vec![figure], tables: vec![table] },
+        }
+    }
+
+    /// Values of an attribute.
+    fn attributes<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+        page.match_indices(&format!(" {name}=\""))
+            .map(move |(at, lead)| page[at + lead.len()..].split('"').next().unwrap())
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    #[test]
+    fn a_page_needs_nothing_but_itself() {
+        let page = page(&[finished("one"), finished("two")], &["Three"]).unwrap();
+        assert!(!page.contains("http") && !page.contains("@import") && !page.contains("url("));
+        assert_eq!(attributes(&page, "src").count(), 0);
+        let ids: Vec<&str> = attributes(&page, "id").collect();
+        for link in attributes(&page, "href") {
+            let within = link.strip_prefix('#').is_some_and(|id| ids.contains(&id));
+            let beside = ["one/", "two/"].iter().any(|folder| link.replace("&#x2f;", "/").starts_with(folder));
+            assert!(within || beside || link == "data:,", "{link}");
+        }
+        let mut once = ids.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), ids.len(), "{ids:?}");
+    }
+
+    #[test]
+    fn everything_is_there_and_escaped() {
+        let page = page(&[finished("one")], &["Three"]).unwrap();
+        for part in
+            ["a &lt; b by 3 (2 to 4)", "Is a &lt; b?", "Curve &amp; more", "See &lt;it&gt;.", "3 min 20 s", "quick", "Three"]
+        {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<script>alert") && page.matches("<script>").count() == 1);
+        assert!(page.contains("<td class=\"num\">−2</td>"));
+        assert_eq!(page, super::page(&[finished("one")], &["Three"]).unwrap());
+        // Headings come in order.
+        let levels: Vec<u32> =
+            page.match_indices("<h").filter_map(|(at, _)| page[at + 2..].chars().next()?.to_digit(10)).collect();
+        assert!(levels[0] == 1 && levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "{levels:?}");
+    }
+
+    #[test]
+    fn a_run_has_the_same_kind_of_page() {
+        let one = finished("one");
+        let page = RunPage {
+            title: "A layer".into(),
+            facts: vec![("seed".into(), "1".into())],
+            outcome: "recovered".into(),
+            good: true,
+            notes: vec!["All <heads> found.".into()],
+            tables: one.summary.tables,
+            figures: one.summary.figures,
+            ..RunPage::default()
+        };
+        let html = page.html().unwrap();
+        assert!(
+            html.contains("outcome good") && html.contains("All &lt;heads&gt; found.") && html.contains("<svg class=\"panel\"")
+        );
+        assert!(!html.contains("http") && !html.contains("SVG</a>"));
+        assert!(RunPage::default().html().is_ok());
+    }
+
+    #[test]
+    fn time_is_short() {
+        for (seconds, text) in [(0.26, "0.3 s"), (59.6, "60 s"), (130.0, "2 min 10 s"), (7300.0, "2 h 1 min")] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Measures what has not been measured, and says what follows.
 
 use crate::experiment::{Done, Entry, Scale, Summary};
+use crate::report;
 use crate::store::Store;
 use attnlearn::data::write_atomically;
 use attnlearn::{Error, Result};
@@ -54,12 +55,17 @@ pub struct Finished {
     pub scale: Scale,
     /// Seed.
     pub seed: u64,
+    /// Version of the program.
+    pub version: &'static str,
     /// Points.
     pub points: usize,
     /// Rows.
     pub rows: usize,
     /// Seconds that they took, all in all.
     pub seconds: f64,
+    /// The configuration as it is kept.
+    #[serde(skip)]
+    pub config: String,
     /// What follows.
     #[serde(flatten)]
     pub summary: Summary,
@@ -114,10 +120,16 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs everything.
+    /// Runs everything. The page of what is over is there after every experiment: a run that is killed leaves one too.
     pub fn run(&self, watch: &dyn Watch) -> Result<Vec<Finished>> {
         self.check()?;
-        self.entries.iter().map(|entry| self.run_one(*entry, watch)).collect()
+        let mut finished = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            finished.push(self.run_one(*entry, watch)?);
+            let waiting: Vec<&str> = self.entries[i + 1..].iter().map(|entry| entry.title()).collect();
+            write_atomically(&self.out.join("report.html"), report::page(&finished, &waiting)?.as_bytes())?;
+        }
+        Ok(finished)
     }
 
     fn run_one(&self, entry: &dyn Entry, watch: &dyn Watch) -> Result<Finished> {
@@ -164,9 +176,11 @@ impl Plan {
             claim: entry.claim(),
             scale: self.scale,
             seed: self.seed,
+            version: env!("CARGO_PKG_VERSION"),
             points: points.len(),
             rows: done.iter().map(|done| done.rows.len()).sum(),
             seconds: done.iter().map(|done| done.seconds).sum(),
+            config: kept,
             summary: entry.summarise(&config, &done)?,
         };
         finished.write(&folder)?;
