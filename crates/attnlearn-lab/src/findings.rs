@@ -1,19 +1,9 @@
 //! The findings as a page of Markdown, for a repository: what is claimed, what was seen, where they differ, with the plots beside it as files.
 
 use crate::experiment::{Scale, Table};
+use crate::report::duration;
 use crate::run::Finished;
 use std::fmt::Write as _;
-
-/// Time for people, in whole minutes above a few of them.
-fn time(seconds: f64) -> String {
-    if seconds < 300.0 {
-        format!("{seconds:.0} s")
-    } else if seconds < 7200.0 {
-        format!("{:.0} min", seconds / 60.0)
-    } else {
-        format!("{:.1} h", seconds / 3600.0)
-    }
-}
 
 /// A cell cannot hold what ends it.
 fn cell(text: &str) -> String {
@@ -31,7 +21,7 @@ fn table(table: &Table) -> String {
 }
 
 /// The page; plots are looked for in `folder`, relative to it, one folder an experiment.
-pub fn markdown(finished: &[Finished], folder: &str) -> String {
+pub fn markdown(finished: &[&Finished], folder: &str) -> String {
     let mut text = String::from("# Findings\n\n");
     let total: f64 = finished.iter().map(|finished| finished.seconds).sum();
     let _ = writeln!(
@@ -39,7 +29,7 @@ pub fn markdown(finished: &[Finished], folder: &str) -> String {
         "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence under *Seen* were computed from measurements by attnlearn {}; they took {} in all. \
          Intervals have confidence 95 % and speak of the spread over seeds.\n",
         env!("CARGO_PKG_VERSION"),
-        time(total)
+        duration(total)
     );
     text.push_str("| experiment | seen | differs from what is claimed |\n|---|---|---|\n");
     for finished in finished {
@@ -51,12 +41,21 @@ pub fn markdown(finished: &[Finished], folder: &str) -> String {
             Scale::Quick => "quick",
             Scale::Full => "full",
         };
-        let _ = writeln!(text, "\n## {}\n\n**Asked.** {}\n\n**Claimed.** {}\n", finished.title, finished.question, finished.claim);
+        let _ =
+            writeln!(text, "\n## {}\n\n**Asked.** {}\n\n**Claimed.** {}\n", finished.title, finished.question, finished.claim);
         let _ = writeln!(text, "**Seen.** {}\n", finished.summary.findings.join(" "));
-        let differs = if finished.summary.differs.is_empty() { "Nowhere that these data show.".into() } else { finished.summary.differs.join(" ") };
+        let differs = if finished.summary.differs.is_empty() {
+            "Nowhere that these data show.".into()
+        } else {
+            finished.summary.differs.join(" ")
+        };
         let _ = writeln!(text, "**Differs.** {differs}\n");
         for figure in &finished.summary.figures {
-            let _ = writeln!(text, "![{}]({folder}/{}/{}.svg)\n\n*{}* {}\n", figure.title, finished.name, figure.name, figure.title, figure.caption);
+            let _ = writeln!(
+                text,
+                "![{}]({folder}/{}/{}.svg)\n\n*{}* {}\n",
+                figure.title, finished.name, figure.name, figure.title, figure.caption
+            );
         }
         finished.summary.tables.iter().for_each(|one| text.push_str(&table(one)));
         let _ = writeln!(
@@ -66,7 +65,7 @@ pub fn markdown(finished: &[Finished], folder: &str) -> String {
             finished.seed,
             finished.points,
             finished.rows,
-            time(finished.seconds)
+            duration(finished.seconds)
         );
     }
     text
@@ -85,8 +84,17 @@ mod tests {
 
     #[test]
     fn a_page_has_what_was_seen() {
-        let table = Table { caption: "Norms.".into(), columns: vec!["‖Θ‖".into(), "n".into()], rows: vec![vec!["a|b".into(), "2".into()]] };
-        let summary = Summary { findings: vec!["Up.".into()], differs: vec!["Down was claimed.".into()], tables: vec![table], figures: Vec::new() };
+        let table = Table {
+            caption: "Norms.".into(),
+            columns: vec!["‖Θ‖".into(), "n".into()],
+            rows: vec![vec!["a|b".into(), "2".into()]],
+        };
+        let summary = Summary {
+            findings: vec!["Up.".into()],
+            differs: vec!["Down was claimed.".into()],
+            tables: vec![table],
+            figures: Vec::new(),
+        };
         let finished = Finished {
             name: "ups",
             title: "Ups, and downs",
@@ -97,12 +105,17 @@ mod tests {
             points: 2,
             rows: 4,
             seconds: 600.0,
+            version: "1".into(),
+            config: String::new(),
             summary,
         };
-        let page = markdown(&[finished], "findings");
-        for part in
-            ["| [Ups, and downs](#ups-and-downs) | Up. | Down was claimed. |", "**Claimed.** Down.", "| a\\|b | 2 |", "`attnlearn lab run ups --scale full --seed 3`: 2 points, 4 rows, 10 min."]
-        {
+        let page = markdown(&[&finished], "findings");
+        for part in [
+            "| [Ups, and downs](#ups-and-downs) | Up. | Down was claimed. |",
+            "**Claimed.** Down.",
+            "| a\\|b | 2 |",
+            "`attnlearn lab run ups --scale full --seed 3`: 2 points, 4 rows, 10 min 0 s.",
+        ] {
             assert!(page.contains(part), "{part} in {page}");
         }
     }

@@ -75,7 +75,9 @@ struct ExperimentView<'a> {
     name: &'a str,
     title: &'a str,
     question: &'a str,
+    claim: &'a str,
     findings: &'a [String],
+    differs: &'a [String],
     figures: Vec<FigureView>,
     tables: Vec<TableView<'a>>,
     facts: Vec<Fact>,
@@ -91,13 +93,15 @@ impl<'a> ExperimentView<'a> {
             name: of.name,
             title: of.title,
             question: of.question,
+            claim: of.claim,
             findings: &of.summary.findings,
+            differs: &of.summary.differs,
             figures: of.summary.figures.iter().map(|figure| FigureView::new(figure, Some(of.name))).collect(),
             tables: of.summary.tables.iter().map(TableView::new).collect(),
             facts: vec![
                 fact("scale", word(of.scale)),
                 fact("seed", of.seed),
-                fact("version", of.version),
+                fact("version", &of.version),
                 fact("points", of.points),
                 fact("rows", of.rows),
                 fact("time", duration(of.seconds)),
@@ -128,14 +132,14 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// The page of these experiments, in their order. `waiting`: the titles of those that are still to come.
-pub fn page(finished: &[Finished], waiting: &[&str]) -> Result<String> {
-    let experiments: Vec<ExperimentView<'_>> = finished.iter().map(ExperimentView::new).collect();
+pub fn page(finished: &[&Finished], waiting: &[&str]) -> Result<String> {
+    let experiments: Vec<ExperimentView<'_>> = finished.iter().map(|one| ExperimentView::new(one)).collect();
     let mut contents: Vec<(&str, &str)> = vec![("findings", "Findings")];
     contents.extend(finished.iter().map(|one| (one.name, one.title)));
     let mut facts = vec![fact("attnlearn", env!("CARGO_PKG_VERSION")), fact("experiments", finished.len())];
     // Of the page only where it holds of all.
     let mut shared = |name: &str, of: &dyn Fn(&Finished) -> String| {
-        let first = finished.first().map(of);
+        let first = finished.first().map(|one| of(one));
         if let Some(first) = first.filter(|first| finished.iter().all(|one| of(one) == *first)) {
             facts.push(fact(name, first));
         }
@@ -149,7 +153,10 @@ pub fn page(finished: &[Finished], waiting: &[&str]) -> Result<String> {
                     Point at a mark, touch it, or move with the arrow keys to see its value.";
     let experiments = Value::from(Serde(experiments));
     let waiting = Value::from(Serde(waiting));
-    render("lab.html", context! { title => "Attention layers, learned: the lab’s report", subtitle, contents, facts, experiments, waiting })
+    render(
+        "lab.html",
+        context! { title => "Attention layers, learned: the lab’s report", subtitle, contents, facts, experiments, waiting },
+    )
 }
 
 /// The page of one run of a learner.
@@ -218,14 +225,20 @@ mod tests {
             name,
             title: "A title",
             question: "Is a < b?",
+            claim: "a < b.",
             scale: Scale::Quick,
             seed: 7,
-            version: "0.0.0",
+            version: "0.0.0".into(),
             points: 3,
             rows: 9,
             seconds: 200.0,
             config: "n = [1, 2]\nname = \"<x>\"\n".into(),
-            summary: Summary { findings: vec!["a < b by 3 (2 to 4)".into()], figures: vec![figure], tables: vec![table] },
+            summary: Summary {
+                findings: vec!["a < b by 3 (2 to 4)".into()],
+                differs: vec!["a > c".into()],
+                figures: vec![figure],
+                tables: vec![table],
+            },
         }
     }
 
@@ -239,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_but_itself() {
-        let page = page(&[finished("one"), finished("two")], &["Three"]).unwrap();
+        let page = page(&[&finished("one"), &finished("two")], &["Three"]).unwrap();
         assert!(!page.contains("http") && !page.contains("@import") && !page.contains("url("));
         assert_eq!(attributes(&page, "src").count(), 0);
         let ids: Vec<&str> = attributes(&page, "id").collect();
@@ -256,7 +269,7 @@ mod tests {
 
     #[test]
     fn everything_is_there_and_escaped() {
-        let page = page(&[finished("one")], &["Three"]).unwrap();
+        let page = page(&[&finished("one")], &["Three"]).unwrap();
         for part in
             ["a &lt; b by 3 (2 to 4)", "Is a &lt; b?", "Curve &amp; more", "See &lt;it&gt;.", "3 min 20 s", "quick", "Three"]
         {
@@ -264,7 +277,7 @@ mod tests {
         }
         assert!(!page.contains("<script>alert") && page.matches("<script>").count() == 1);
         assert!(page.contains("<td class=\"num\">−2</td>"));
-        assert_eq!(page, super::page(&[finished("one")], &["Three"]).unwrap());
+        assert_eq!(page, super::page(&[&finished("one")], &["Three"]).unwrap());
         // Headings come in order.
         let levels: Vec<u32> =
             page.match_indices("<h").filter_map(|(at, _)| page[at + 2..].chars().next()?.to_digit(10)).collect();

@@ -1,12 +1,13 @@
 //! Measures what has not been measured, and says what follows.
 
 use crate::experiment::{Done, Entry, Scale, Summary};
-use crate::report;
+use crate::experiments::all;
 use crate::store::Store;
+use crate::{findings, report};
 use attnlearn::data::write_atomically;
 use attnlearn::{Error, Result};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -56,7 +57,7 @@ pub struct Finished {
     /// Seed.
     pub seed: u64,
     /// Version of the program.
-    pub version: &'static str,
+    pub version: String,
     /// Points.
     pub points: usize,
     /// Rows.
@@ -71,14 +72,50 @@ pub struct Finished {
     pub summary: Summary,
 }
 
-/// The configuration as it is kept beside the rows.
-#[derive(Serialize)]
-struct Kept<'a> {
-    experiment: &'static str,
-    version: &'static str,
+/// The configuration as it is kept beside the rows: with it an experiment's rows can be told from others in its folder.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    experiment: String,
+    version: String,
     scale: Scale,
     seed: u64,
-    config: &'a toml::Table,
+    config: toml::Table,
+}
+
+impl Kept {
+    fn points(&self, entry: &dyn Entry) -> Result<Vec<Value>> {
+        entry.points(&self.config, self.seed)
+    }
+
+    fn text(&self) -> Result<String> {
+        toml::to_string_pretty(self).map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))
+    }
+
+    /// What follows from the points, all of which have been measured.
+    fn finish(&self, entry: &dyn Entry, done: &[Done]) -> Result<Finished> {
+        Ok(Finished {
+            name: entry.name(),
+            title: entry.title(),
+            question: entry.question(),
+            claim: entry.claim(),
+            scale: self.scale,
+            seed: self.seed,
+            version: self.version.clone(),
+            points: done.len(),
+            rows: done.iter().map(|done| done.rows.len()).sum(),
+            seconds: done.iter().map(|done| done.seconds).sum(),
+            config: self.text()?,
+            summary: entry.summarise(&self.config, done)?,
+        })
+    }
+}
+
+/// An experiment that an earlier run has finished in its folder; `None` if there is none, or it was one of another kind.
+fn earlier(entry: &dyn Entry, folder: &Path) -> Option<Finished> {
+    let kept: Kept = toml::from_str(&std::fs::read_to_string(folder.join("config.toml")).ok()?).ok()?;
+    let points = kept.points(entry).ok()?;
+    let done = Store::open(folder).ok()?.select(&points);
+    if done.len() < points.len() { None } else { kept.finish(entry, &done).ok() }
 }
 
 impl Plan {
@@ -120,32 +157,36 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs everything. The page of what is over is there after every experiment: a run that is killed leaves one too.
+    /// Runs everything. The pages of what is over are there after every experiment: a run that is killed leaves them too.
     pub fn run(&self, watch: &dyn Watch) -> Result<Vec<Finished>> {
         self.check()?;
+        let mine = |entry: &&dyn Entry| self.entries.iter().any(|other| other.name() == entry.name());
+        let others = all().iter().copied().filter(|entry| !mine(entry));
+        let before: Vec<Finished> = others.filter_map(|entry| earlier(entry, &self.out.join(entry.name()))).collect();
         let mut finished = Vec::new();
         for (i, entry) in self.entries.iter().enumerate() {
             finished.push(self.run_one(*entry, watch)?);
             let waiting: Vec<&str> = self.entries[i + 1..].iter().map(|entry| entry.title()).collect();
-            write_atomically(&self.out.join("report.html"), report::page(&finished, &waiting)?.as_bytes())?;
+            let mut shown: Vec<&Finished> = before.iter().chain(&finished).collect();
+            shown.sort_by_key(|one| all().iter().position(|entry| entry.name() == one.name));
+            write_atomically(&self.out.join("report.html"), report::page(&shown, &waiting)?.as_bytes())?;
+            write_atomically(&self.out.join("findings.md"), findings::markdown(&shown, ".").as_bytes())?;
         }
         Ok(finished)
     }
 
     fn run_one(&self, entry: &dyn Entry, watch: &dyn Watch) -> Result<Finished> {
-        let (config, folder) = (self.config(entry)?, self.out.join(entry.name()));
-        let points = entry.points(&config, self.seed)?;
-        let store = Store::open(&folder)?;
+        let folder = self.out.join(entry.name());
         let kept = Kept {
-            experiment: entry.name(),
-            version: env!("CARGO_PKG_VERSION"),
+            experiment: entry.name().into(),
+            version: env!("CARGO_PKG_VERSION").into(),
             scale: self.scale,
             seed: self.seed,
-            config: &config,
+            config: self.config(entry)?,
         };
-        let kept = toml::to_string_pretty(&kept)
-            .map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
-        write_atomically(&folder.join("config.toml"), kept.as_bytes())?;
+        let points = kept.points(entry)?;
+        let store = Store::open(&folder)?;
+        write_atomically(&folder.join("config.toml"), kept.text()?.as_bytes())?;
         let left: Vec<&Value> = points.iter().filter(|point| !store.has(point)).collect();
         watch.begin(entry, points.len(), points.len() - left.len());
         let store = Mutex::new(store);
@@ -168,21 +209,7 @@ impl Plan {
         }
         let store = store.into_inner().unwrap_or_else(PoisonError::into_inner);
         store.finish(&points)?;
-        let done = store.select(&points);
-        let finished = Finished {
-            name: entry.name(),
-            title: entry.title(),
-            question: entry.question(),
-            claim: entry.claim(),
-            scale: self.scale,
-            seed: self.seed,
-            version: env!("CARGO_PKG_VERSION"),
-            points: points.len(),
-            rows: done.iter().map(|done| done.rows.len()).sum(),
-            seconds: done.iter().map(|done| done.seconds).sum(),
-            config: kept,
-            summary: entry.summarise(&config, &done)?,
-        };
+        let finished = kept.finish(entry, &store.select(&points))?;
         finished.write(&folder)?;
         watch.end(&finished);
         Ok(finished)
