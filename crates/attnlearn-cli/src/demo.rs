@@ -8,7 +8,7 @@ use crate::heatmap::{self, Panel};
 use crate::progress::{Bar, PhaseWatch};
 use crate::report::{self, LearnReport};
 use crate::session::Session;
-use crate::{interrupt, output, values};
+use crate::{interrupt, output, page, values};
 use attnlearn::Result;
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::layer::AttentionLayer;
@@ -33,11 +33,15 @@ const INPUTS: InputDistribution = InputDistribution::Boolean;
 Examples:
   attnlearn demo
   attnlearn demo --seed 7 -o found.safetensors
+  attnlearn demo --report demo.html
   attnlearn demo --quiet --json - | jq .after_polish.worst_theta")]
 pub struct Args {
     /// Where to write the layer (.safetensors).
     #[arg(long, short, value_name = "FILE", default_value = "layer.safetensors")]
     output: PathBuf,
+    /// Where to write a page with pictures of the run (.html).
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Seed of the teacher, of the examples and of the learner.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -50,6 +54,7 @@ pub struct Plan {
     examples: TeacherStream,
     settings: ValidSettings,
     output: PathBuf,
+    page: Option<PathBuf>,
 }
 
 /// The demonstration, as it stands in the JSON.
@@ -64,13 +69,14 @@ struct DemoReport<'a> {
 impl Args {
     /// Draws the teacher.
     pub fn check(self, session: &Session) -> Result<Plan> {
-        output::distinct(&[Some(&self.output), session.json_file()])?;
+        output::distinct(&[Some(&self.output), self.report.as_deref(), session.json_file()])?;
         output::writable_layer(&self.output)?;
+        self.report.as_deref().map_or(Ok(()), output::writable)?;
         let spec = TeacherSpec::dense(8, 2, 6.0);
         let teacher = spec.draw(&mut values::teacher_rng(self.seed))?;
         let examples = TeacherStream::new(&teacher, K, INPUTS, self.seed, None);
         let settings = Settings { heads: Heads::Given(spec.m), seed: self.seed, ..Settings::default() }.check(&examples)?;
-        Ok(Plan { spec, teacher, examples, settings, output: self.output })
+        Ok(Plan { spec, teacher, examples, settings, output: self.output, page: self.report })
     }
 }
 
@@ -114,6 +120,18 @@ impl Plan {
             console.say(format!("wrote {}", self.output.display()));
         } else {
             console.say("no layer was found, none is written");
+        }
+        if let Some(path) = &self.page {
+            let run = page::Run {
+                title: "A layer of two heads, learned",
+                shape: self.settings.shape(),
+                examples: learned.examples,
+                seed: self.settings.seed,
+                seconds,
+                truth: Some(&self.teacher),
+            };
+            page::write(&run.sculpted(&learned), path)?;
+            console.say(format!("wrote {}", path.display()));
         }
         session.publish("demo", &self.report(&learned, before.as_ref(), after.as_ref(), seconds))?;
         if learned.outcome == Outcome::Recovered {
@@ -230,6 +248,7 @@ mod tests {
                 examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
                 settings: settings.clone(),
                 output: "l.safetensors".into(),
+                page: None,
             };
             let json = serde_json::to_value(plan.report(&learned, Some(&before), Some(&after), 1.0)).expect("JSON");
             assert_eq!(json["teacher"]["m"], 2);

@@ -6,7 +6,7 @@ use crate::learn_descend::DescendPlan;
 use crate::progress::{Bar, PhaseWatch};
 use crate::report::{self, LearnReport};
 use crate::session::Session;
-use crate::{interrupt, output, values};
+use crate::{interrupt, output, page, values};
 use attnlearn::data::{Block, ExampleFile, ExampleSource, scan};
 use attnlearn::descend::{Choice, Rank, StrategySettings, Wanted};
 use attnlearn::layer::Mask;
@@ -36,7 +36,7 @@ Examples:
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors --resume
   attnlearn learn measured.npz --heads 3 --noise -o layer.safetensors
-  attnlearn learn examples.npz --heads 1..6 -o small.safetensors")]
+  attnlearn learn examples.npz --heads 1..6 -o small.safetensors --report small.html")]
 pub struct Args {
     /// Examples (.safetensors or .npz).
     examples: PathBuf,
@@ -49,6 +49,9 @@ pub struct Args {
     /// Where to write the layer (.safetensors).
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
+    /// Where to write a page with pictures of the run (.html).
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Where to write the layer as it was before the polish (.safetensors).
     #[arg(long, value_name = "FILE")]
     before_polish: Option<PathBuf>,
@@ -129,6 +132,7 @@ pub struct SculptPlan {
     examples: ExampleFile,
     settings: ValidSettings,
     output: PathBuf,
+    page: Option<PathBuf>,
     before_polish: Option<PathBuf>,
 }
 
@@ -151,8 +155,15 @@ impl Args {
     pub fn check(self, session: &Session) -> Result<Plan> {
         let examples = ExampleFile::open(&self.examples)?;
         check_size(examples.shape(), &self.examples.display().to_string())?;
-        output::distinct(&[Some(&self.output), self.before_polish.as_deref(), self.checkpoint.as_deref(), session.json_file()])?;
+        output::distinct(&[
+            Some(&self.output),
+            self.before_polish.as_deref(),
+            self.report.as_deref(),
+            self.checkpoint.as_deref(),
+            session.json_file(),
+        ])?;
         output::writable_layer(&self.output)?;
+        self.report.as_deref().map_or(Ok(()), output::writable)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let kept = [("--checkpoint", self.checkpoint.is_some()), ("--resume", self.resume)];
@@ -203,7 +214,13 @@ impl Args {
     fn check_sculpt(&self, examples: ExampleFile) -> Result<SculptPlan> {
         let bar = Bar::hidden();
         let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
-        Ok(SculptPlan { examples, settings, output: self.output.clone(), before_polish: self.before_polish.clone() })
+        Ok(SculptPlan {
+            examples,
+            settings,
+            output: self.output.clone(),
+            page: self.report.clone(),
+            before_polish: self.before_polish.clone(),
+        })
     }
 
     fn check_descend(self, examples: ExampleFile) -> Result<DescendPlan> {
@@ -233,6 +250,7 @@ impl Args {
             examples,
             wanted,
             output: self.output,
+            page: self.report,
             checkpoint,
             resume: self.resume,
             noise: self.noise,
@@ -328,6 +346,11 @@ impl SculptPlan {
         if let (Some(path), Some(stage)) = (&self.before_polish, &learned.before_polish) {
             stage.layer.save(path, &report::notes(learned, stage, false, seed))?;
             console.say(format!("wrote {} (before the polish)", path.display()));
+        }
+        if let Some(path) = &self.page {
+            let run = page::Run { title: "A layer, learned", shape, examples: learned.examples, seed, seconds, truth: None };
+            page::write(&run.sculpted(learned), path)?;
+            console.say(format!("wrote {}", path.display()));
         }
         session.publish(
             "learn",

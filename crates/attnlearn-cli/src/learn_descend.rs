@@ -4,7 +4,7 @@ use crate::blocks::Watched;
 use crate::cli::Ending;
 use crate::console::{duration, error, grouped, plural};
 use crate::session::Session;
-use crate::{interrupt, report};
+use crate::{interrupt, page, report};
 use attnlearn::certify::{Certificate, CertifySettings, certify};
 use attnlearn::data::{Block, ExampleFile, ExampleSource, Shape};
 use attnlearn::descend::{Batch, End, Form, HeadCount, Learner, Outcome, Prepared, Stage, Try, Wanted};
@@ -20,6 +20,8 @@ pub struct DescendPlan {
     pub examples: ExampleFile,
     pub wanted: Wanted,
     pub output: PathBuf,
+    /// Where a page of the run goes.
+    pub page: Option<PathBuf>,
     /// Where the search is kept meanwhile.
     pub checkpoint: PathBuf,
     /// Whether to continue from there.
@@ -155,6 +157,18 @@ impl DescendPlan {
         self.forget()?;
         console.gap();
         console.say(format!("wrote {}", self.output.display()));
+        if let Some(path) = &self.page {
+            let run = page::Run {
+                title: "A layer, learned",
+                shape: self.examples.shape(),
+                examples: found.examples as u64,
+                seed: self.wanted.strategy.seed,
+                seconds: found.seconds,
+                truth: None,
+            };
+            page::write(&run.descended(outcome, &found.text, found.recovered, &found.certificate), path)?;
+            console.say(format!("wrote {}", path.display()));
+        }
         let tries = outcome.tries.iter().map(|t| TryReport {
             form: t.form,
             unknowns: Learner::unknowns(&t.form),

@@ -33,6 +33,7 @@ mod learn;
 mod learn_descend;
 mod man;
 mod output;
+mod page;
 mod predict;
 mod progress;
 mod report;

@@ -1,0 +1,179 @@
+//! `--report FILE`: one run of a learner as a page that opens in a browser.
+
+use crate::console::{duration, error, grouped};
+use attnlearn::Result;
+use attnlearn::certify::Certificate;
+use attnlearn::data::{Shape, write_atomically};
+use attnlearn::descend::{Learner, Outcome as Search};
+use attnlearn::layer::AttentionLayer;
+use attnlearn::linalg::frobenius;
+use attnlearn::sculpt::{Learned, Outcome, Record};
+use attnlearn_lab::Table;
+use attnlearn_lab::plot::{Axis, Chart, Figure, Panel, Series, phases};
+use attnlearn_lab::report::RunPage;
+use attnlearn_lab::stats::Estimate;
+use std::path::Path;
+
+/// Entries of all attention matrices that are drawn one by one; more would make a page that no browser likes.
+const MOST_ENTRIES: usize = 20_000;
+
+/// What pages of both learners have.
+pub struct Run<'a> {
+    /// What was learned, in a few words.
+    pub title: &'a str,
+    /// Sizes of the examples.
+    pub shape: Shape,
+    /// Examples learned from.
+    pub examples: u64,
+    /// Seed of the learner.
+    pub seed: u64,
+    /// Seconds from beginning to end.
+    pub seconds: f64,
+    /// The true layer, where it is known.
+    pub truth: Option<&'a AttentionLayer>,
+}
+
+impl Run<'_> {
+    /// The page of the six phases.
+    pub fn sculpted(&self, learned: &Learned) -> RunPage {
+        let mut page = self.page("the six phases, then a polish", learned.layer(), learned.certificate.as_ref());
+        page.outcome = learned.outcome.to_string();
+        page.good = learned.outcome == Outcome::Recovered;
+        for (when, stage) in [("Before", &learned.before_polish), ("After", &learned.after_polish)] {
+            page.notes.extend(stage.as_ref().map(|stage| format!("{when} the polish: held-out NMSE {}.", error(stage.nmse))));
+        }
+        page.tables.insert(0, phase_table(&learned.records));
+        page.figures.splice(0..0, phases::figures(&learned.records));
+        page
+    }
+
+    /// The page of descent.
+    pub fn descended(&self, search: &Search, outcome: &str, good: bool, certificate: &Certificate) -> RunPage {
+        let mut page = self.page("descent from random starts", Some(&search.layer), Some(certificate));
+        (page.outcome, page.good) = (outcome.to_owned(), good);
+        let tried = |(i, one): (usize, &attnlearn::descend::Try)| {
+            let full = |rank: Option<usize>| rank.map_or("full".into(), |rank| rank.to_string());
+            vec![
+                one.form.heads.to_string(),
+                full(one.form.rank),
+                if one.form.bias { "yes" } else { "no" }.into(),
+                grouped(Learner::unknowns(&one.form) as u64),
+                error(one.nmse),
+                error(one.held_out),
+                if i == search.chosen { "chosen" } else { "" }.into(),
+            ]
+        };
+        let columns = ["heads", "rank", "biases", "unknowns", "NMSE", "held-out NMSE", ""].map(String::from).into();
+        let rows = search.tries.iter().enumerate().map(tried).collect();
+        page.tables.insert(0, Table { caption: "Forms that were tried, in their order.".into(), columns, rows });
+        page.figures.splice(0..0, size_figure(search));
+        page
+    }
+
+    fn page(&self, method: &str, layer: Option<&AttentionLayer>, certificate: Option<&Certificate>) -> RunPage {
+        let Shape { k, d, d_out } = self.shape;
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let mut page = RunPage {
+            title: self.title.to_owned(),
+            subtitle: format!("F(X) = Σ_i softmax(X Θ_i Xᵀ) X W_i, learned from examples by {method}."),
+            facts: vec![
+                fact("attnlearn", env!("CARGO_PKG_VERSION").into()),
+                fact("examples", grouped(self.examples)),
+                fact("k", k.to_string()),
+                fact("d", d.to_string()),
+                fact("d_out", d_out.to_string()),
+                fact("seed", self.seed.to_string()),
+                fact("time", duration(self.seconds)),
+            ],
+            ..RunPage::default()
+        };
+        if let Some(certificate) = certificate {
+            page.notes.push(format!("Certificate: {certificate}."));
+            page.figures.push(certificate_figure(certificate));
+        }
+        if let Some(layer) = layer {
+            page.facts.insert(1, fact("heads", layer.heads().len().to_string()));
+            page.tables.push(head_table(layer));
+            if layer.heads().len() * layer.d() * layer.d() <= MOST_ENTRIES {
+                page.figures.push(phases::matrices(self.truth, layer));
+            } else {
+                page.notes.push("The attention matrices are too large to be drawn here; `attnlearn inspect` shows them.".into());
+            }
+        }
+        page
+    }
+}
+
+/// Writes a page.
+pub fn write(page: &RunPage, path: &Path) -> Result<()> {
+    write_atomically(path, page.html()?.as_bytes())
+}
+
+fn phase_table(records: &[Record]) -> Table {
+    let count = |n: u64| if n == 0 { "–".into() } else { grouped(n) };
+    let row = |record: &Record| {
+        vec![
+            format!("{} {}", record.phase.label(), record.phase.title()),
+            count(record.rows_seen),
+            count(record.rows_accepted),
+            duration(record.seconds),
+            record.note.clone(),
+        ]
+    };
+    let columns = ["phase", "rows seen", "accepted", "time", ""].map(String::from).into();
+    Table { caption: "The phases.".into(), columns, rows: records.iter().map(row).collect() }
+}
+
+fn head_table(layer: &AttentionLayer) -> Table {
+    let row = |(i, head): (usize, &attnlearn::layer::Head)| {
+        let norm = |matrix: attnlearn::linalg::MatRef<'_, f64>| format!("{:.3}", frobenius(matrix));
+        vec![(i + 1).to_string(), norm(head.theta.to_dense().as_ref()), norm(head.w.as_ref())]
+    };
+    let columns = ["head", "‖Θ‖_F", "‖W‖_F"].map(String::from).into();
+    Table { caption: "The heads that were found.".into(), columns, rows: layer.heads().iter().enumerate().map(row).collect() }
+}
+
+/// What is guaranteed: `P[e > ε]` against ε.
+fn certificate_figure(certificate: &Certificate) -> Figure {
+    let seen = |exceedances: u64| exceedances as f64 / certificate.n.max(1) as f64;
+    let together = certificate
+        .bounds
+        .iter()
+        .map(|bound| (bound.epsilon, Estimate { value: bound.together, low: seen(bound.exceedances), high: bound.together }));
+    let chart = Chart {
+        title: String::new(),
+        x: Axis::log("ε, in units of the outputs"),
+        y: Axis::log("bound on P[‖F − F̂‖∞ > ε]"),
+        series: vec![Series::new("guaranteed, for all ε at once", together)],
+    };
+    Figure {
+        name: "certificate".into(),
+        title: "What is guaranteed".into(),
+        caption: format!(
+            "With confidence {} %: how likely an output is to be off by more than ε, at most, from {} held-out examples. The lower end of a bar is the share of them that was.",
+            100.0 * (1.0 - certificate.delta),
+            grouped(certificate.n)
+        ),
+        panels: vec![Panel::Chart(chart)],
+    }
+}
+
+/// Error against size, where several forms were tried.
+fn size_figure(search: &Search) -> Option<Figure> {
+    let points = |biases: bool| {
+        let of = search.tries.iter().filter(move |one| one.form.bias == biases);
+        let mut points: Vec<(f64, Estimate)> =
+            of.map(|one| (Learner::unknowns(&one.form) as f64, Estimate::exact(one.held_out))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let series = [(false, "without biases"), (true, "with biases")].map(|(biases, label)| Series::new(label, points(biases)));
+    let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
+    let chart = Chart { title: String::new(), x: Axis::log("unknowns"), y: Axis::log("held-out NMSE"), series };
+    (search.tries.len() > 1).then(|| Figure {
+        name: "size".into(),
+        title: "Error against size".into(),
+        caption: "Every form that was tried. Where the error stops falling the layer has as many heads as it needs.".into(),
+        panels: vec![Panel::Chart(chart)],
+    })
+}
