@@ -149,7 +149,7 @@ pub fn page(finished: &[&Finished], waiting: &[&str]) -> Result<String> {
     facts.push(fact("points", finished.iter().map(|one| one.points).sum::<usize>()));
     facts.push(fact("rows", finished.iter().map(|one| one.rows).sum::<usize>()));
     facts.push(fact("time", duration(finished.iter().map(|one| one.seconds).sum())));
-    let subtitle = "Every sentence under “Findings” is computed from the data. Intervals have confidence 95 %. \
+    let subtitle = "Every sentence under “Findings” is computed from the data. Intervals have confidence 95\u{a0}%. \
                     Point at a mark, touch it, or move with the arrow keys to see its value.";
     let experiments = Value::from(Serde(experiments));
     let waiting = Value::from(Serde(waiting));

@@ -127,7 +127,7 @@ fn shown(chart: &Chart, point: &Point) -> bool {
 
 /// What both axes have to show.
 fn extents(chart: &Chart) -> (Extent, Extent) {
-    let (mut along, mut up) = (Extent::default(), Extent::default());
+    let (mut along, mut up) = (Extent::default(), Extent { from_nothing: true, ..Extent::default() });
     for series in &chart.series {
         for point in series.points.iter().filter(|point| shown(chart, point)) {
             if series.look == Look::Theory {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn drawn(chart: &Chart) -> String {
-        draw(chart, &Styles::of(&[Panel::Chart(chart.clone())]), 360.0).body
+        draw(chart, &Styles::of(&[Panel::Chart(chart.clone())])[0], 360.0).body
     }
 
     /// Heights of the marks, from their outlines.

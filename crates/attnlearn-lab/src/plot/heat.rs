@@ -2,7 +2,7 @@
 
 use super::Heat;
 use super::scale::label;
-use super::svg::{Anchor, Drawing, cut, escape, num, text};
+use super::svg::{Anchor, Drawing, cut, escape, num, text, width};
 use crate::stats::short;
 
 /// Width of the drawing.
@@ -53,14 +53,17 @@ pub fn draw(heat: &Heat, signed: bool) -> Drawing {
     }
     let block = rows.max(columns).div_ceil(MOST);
     let (down, across) = (rows.div_ceil(block), columns.div_ceil(block));
-    let (left, top) = (22.0, 4.0);
+    let (left, top) = (width(&rows.to_string(), LETTERS).max(14.0) + 6.0, 4.0);
     let wide = WIDTH - left - 6.0;
     let tall = (wide * down as f64 / across as f64).clamp(24.0, 1.5 * wide);
     let (cell_w, cell_h) = (wide / across as f64, tall / down as f64);
     let full = if heat.full.is_finite() && heat.full > 0.0 { heat.full } else { 1.0 };
 
     let (size_w, size_h) = (num(cell_w), num(cell_h));
-    let mut body = format!("<rect class=\"paper\" x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\"/>", num(wide), num(tall));
+    let mut body =
+        format!("<rect class=\"paper\" x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{}\"/>", num(left), num(wide), num(tall));
+    // Without soft edges, between which the paper would show.
+    body += "<g shape-rendering=\"crispEdges\">";
     for i in 0..down {
         for j in 0..across {
             let value = entry(heat, block, i, j);
@@ -73,7 +76,8 @@ pub fn draw(heat: &Heat, signed: bool) -> Drawing {
             );
         }
     }
-    body += &format!("<rect class=\"frame\" x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\"/>", num(wide), num(tall));
+    body += "</g>";
+    body += &format!("<rect class=\"frame\" x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{}\"/>", num(left), num(wide), num(tall));
     // The first and the last of rows and columns, and what they are.
     let foot = top + tall;
     let side = |x: f64, y: f64, anchor, words: &str| {
@@ -103,7 +107,8 @@ pub fn draw(heat: &Heat, signed: bool) -> Drawing {
 fn scale(body: &mut String, full: f64, signed: bool, (left, wide): (f64, f64), top: f64) -> f64 {
     let low = if signed { -full } else { 0.0 };
     let step = wide / STEPS as f64;
-    *body += &format!("<rect class=\"paper\" x=\"{left}\" y=\"{}\" width=\"{}\" height=\"8\"/>", num(top), num(wide));
+    *body += &format!("<rect class=\"paper\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\"/>", num(left), num(top), num(wide));
+    *body += "<g shape-rendering=\"crispEdges\">";
     for i in 0..STEPS {
         let value = low + (full - low) * (i as f64 + 0.5) / STEPS as f64;
         let (class, strength) = colour(value, full, signed);
@@ -115,7 +120,8 @@ fn scale(body: &mut String, full: f64, signed: bool, (left, wide): (f64, f64), t
             num(strength)
         );
     }
-    *body += &format!("<rect class=\"frame\" x=\"{left}\" y=\"{}\" width=\"{}\" height=\"8\"/>", num(top), num(wide));
+    *body += "</g>";
+    *body += &format!("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"8\"/>", num(left), num(top), num(wide));
     let foot = top + 20.0;
     *body += &label(low).draw("muted", left, foot, LETTERS, Anchor::Start);
     *body += &label(full).draw("muted", left + wide, foot, LETTERS, Anchor::End);

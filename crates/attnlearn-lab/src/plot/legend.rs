@@ -57,8 +57,9 @@ pub fn keys(panel: &Panel, styles: &Styles) -> Vec<Key> {
 }
 
 /// The entries that all charts share, if they do.
-pub fn shared(panels: &[Panel], styles: &Styles) -> Option<Vec<Key>> {
-    let mut all = panels.iter().filter(|panel| matches!(panel, Panel::Chart(_))).map(|panel| keys(panel, styles));
+pub fn shared(panels: &[Panel], styles: &[Styles]) -> Option<Vec<Key>> {
+    let charts = panels.iter().zip(styles).filter(|(panel, _)| matches!(panel, Panel::Chart(_)));
+    let mut all = charts.map(|(panel, styles)| keys(panel, styles));
     let first = all.next()?;
     all.all(|other| other == first).then_some(first)
 }

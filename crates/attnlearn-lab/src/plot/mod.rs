@@ -246,8 +246,8 @@ impl Figure {
         let entries = |keys: &[legend::Key]| {
             keys.iter().map(|key| Entry { label: key.label.clone(), swatch: key.swatch() }).collect::<Vec<_>>()
         };
-        let panel = |panel: &Panel| {
-            let drawing = panel.draw(&styles, WIDTH, self.signed());
+        let panel = |(panel, styles): (&Panel, &Styles)| {
+            let drawing = panel.draw(styles, WIDTH, self.signed());
             let title = panel.heading();
             let name: Vec<String> =
                 [self.title.clone(), title.clone(), panel.words()].into_iter().filter(|w| !w.is_empty()).collect();
@@ -257,11 +257,11 @@ impl Figure {
                 svg::escape(&name.join(". ")),
                 drawing.body
             );
-            let legend = if shared.is_some() { Vec::new() } else { entries(&legend::keys(panel, &styles)) };
+            let legend = if shared.is_some() { Vec::new() } else { entries(&legend::keys(panel, styles)) };
             InlinePanel { title, svg, legend }
         };
         Inline {
-            panels: self.panels.iter().map(panel).collect(),
+            panels: self.panels.iter().zip(&styles).map(panel).collect(),
             legend: shared.as_deref().map(entries).unwrap_or_default(),
             columns: self.columns(),
             heat: self.all_heat(),

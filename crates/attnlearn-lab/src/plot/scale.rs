@@ -108,6 +108,8 @@ pub struct Extent {
     pub bars: Vec<(f64, f64)>,
     /// What theory says.
     pub theory: Vec<f64>,
+    /// Whether an axis that nearly begins at 0 is to do so.
+    pub from_nothing: bool,
 }
 
 impl Ruler {
@@ -141,8 +143,7 @@ impl Ruler {
             low = low.min(x.max(least));
             high = high.max(x.min(most));
         }
-        // An axis that nearly begins at nothing does so.
-        if !log && low >= 0.0 && low <= 0.4 * high {
+        if extent.from_nothing && !log && low >= 0.0 && low <= 0.4 * high {
             low = 0.0;
         }
         let tiny = 1e-6 * low.abs().max(high.abs());
@@ -337,7 +338,7 @@ mod tests {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();
         let mut bars: Vec<(f64, f64)> = values.iter().map(|v| (v - 0.5, v + 0.5)).collect();
         bars[0] = (-1000.0, 1000.0);
-        let ruler = Ruler::new(&Scale::Linear, &Extent { values, bars, theory: vec![1e9] }).unwrap();
+        let ruler = Ruler::new(&Scale::Linear, &Extent { values, bars, theory: vec![1e9], from_nothing: true }).unwrap();
         assert!(ruler.place(8.0).unwrap() - ruler.place(1.0).unwrap() > 0.4);
         assert!(ruler.place(-1000.0).unwrap() < 0.0 && ruler.place(1e9).unwrap() > 1.0);
     }

@@ -47,9 +47,10 @@ pub fn draw(figure: &Figure) -> String {
     let blocks: Vec<Drawing> = figure
         .panels
         .iter()
-        .map(|panel| {
+        .zip(&styles)
+        .map(|(panel, styles)| {
             let width = if figure.panels.len() == 1 { 480.0 } else { 360.0 };
-            block(panel, panel.draw(&styles, width, figure.signed()), &styles, shared.is_none())
+            block(panel, panel.draw(styles, width, figure.signed()), styles, shared.is_none())
         })
         .collect();
     let rows: Vec<&[Drawing]> = blocks.chunks(columns).collect();

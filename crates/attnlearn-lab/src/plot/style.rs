@@ -1,11 +1,12 @@
 //! What tells series apart: colour, shape and filling of the marks, and dashes.
 //!
-//! A series looks the same in every panel of a figure: its look belongs to its label. Colours are told apart by people who do not see some of them
+//! A series looks the same in every panel of a figure: its look belongs to its label. Panels that have no series in common begin anew. Colours are told apart by people who do not see some of them
 //! (after Okabe and Ito, darkened to a contrast of 3 : 1 on white), and shapes say the same again. A line of theory whose label begins with that of a
 //! measured series has its colour; any other is grey, with dashes of its own.
 
 use super::svg::num;
 use super::{Look, Panel, Series};
+use std::collections::BTreeSet;
 
 /// Colours, and as many shapes: with open marks there are twice as many looks.
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#00815d", "#c2488f", "#8a6a00", "#26307a", "#5a5a5a", "#7a3010"];
@@ -97,7 +98,8 @@ impl Appearance {
     }
 }
 
-/// The looks of all series of a figure.
+/// The looks of all series of a panel.
+#[derive(Clone)]
 pub struct Styles {
     looks: Vec<(String, Appearance)>,
 }
@@ -110,8 +112,18 @@ fn series(panels: &[Panel]) -> impl Iterator<Item = &Series> {
 }
 
 impl Styles {
+    /// Those of every panel.
+    pub fn of(panels: &[Panel]) -> Vec<Self> {
+        let labels = |panel| series(std::slice::from_ref(panel)).map(|one| one.label.as_str()).collect::<BTreeSet<_>>();
+        let all: Vec<BTreeSet<&str>> = panels.iter().map(labels).collect();
+        if all.iter().enumerate().any(|(i, a)| all[..i].iter().any(|b| !a.is_disjoint(b))) {
+            return vec![Self::together(panels); panels.len()];
+        }
+        panels.iter().map(|panel| Self::together(std::slice::from_ref(panel))).collect()
+    }
+
     /// In the order in which labels appear.
-    pub fn of(panels: &[Panel]) -> Self {
+    fn together(panels: &[Panel]) -> Self {
         let mut looks: Vec<(String, Appearance)> = Vec::new();
         for one in series(panels).filter(|one| one.look != Look::Theory) {
             if looks.iter().all(|(label, _)| *label != one.label) {
@@ -161,7 +173,9 @@ mod tests {
         let chart = |series| Panel::Chart(Chart { title: String::new(), x: Axis::linear("x"), y: Axis::linear("y"), series });
         let all: Vec<Series> = labels.iter().map(one).chain(theory.clone()).collect();
         let panels = [chart(vec![one(&labels[3])]), chart(all.clone())];
-        let styles = Styles::of(&panels);
+        let both = Styles::of(&panels);
+        let styles = &both[1];
+        assert_eq!(both[0].get(&all[3]), styles.get(&all[3]));
         for (i, a) in all.iter().enumerate() {
             for b in &all[..i] {
                 assert_ne!(styles.get(a), styles.get(b), "{} {}", a.label, b.label);
@@ -169,5 +183,7 @@ mod tests {
         }
         assert_eq!(styles.get(&theory[0]).line(), styles.get(&all[1]).line());
         assert_eq!(styles.get(&theory[1]).line(), "plain");
+        let apart = Styles::of(&[chart(vec![one(&labels[0])]), chart(vec![one(&labels[1])])]);
+        assert_eq!(apart[0].get(&all[0]), apart[1].get(&all[1]));
     }
 }
