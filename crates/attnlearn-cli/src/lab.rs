@@ -165,6 +165,7 @@ struct Listed {
     name: &'static str,
     title: &'static str,
     question: &'static str,
+    claim: &'static str,
     config: Option<toml::Table>,
 }
 
@@ -190,7 +191,13 @@ fn list(entries: Vec<(&'static dyn Entry, Option<toml::Table>)>, session: &Sessi
     let console = &session.console;
     let listed: Vec<Listed> = entries
         .into_iter()
-        .map(|(entry, config)| Listed { name: entry.name(), title: entry.title(), question: entry.question(), config })
+        .map(|(entry, config)| Listed {
+            name: entry.name(),
+            title: entry.title(),
+            question: entry.question(),
+            claim: entry.claim(),
+            config,
+        })
         .collect();
     let width = listed.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     for entry in &listed {
@@ -202,12 +209,7 @@ fn list(entries: Vec<(&'static dyn Entry, Option<toml::Table>)>, session: &Sessi
             }
         }
     }
-    session.publish("lab", &listed_as_field(&listed))
-}
-
-/// A list is no object.
-fn listed_as_field(listed: &[Listed]) -> serde_json::Value {
-    serde_json::json!({ "experiments": listed })
+    session.publish("lab", &serde_json::json!({ "experiments": listed }))
 }
 
 fn run(plan: &Experiments, session: &Session) -> Result<()> {

@@ -2,14 +2,14 @@
 
 use crate::console::{duration, error, grouped};
 use attnlearn::Result;
-use attnlearn::certify::Certificate;
+use attnlearn::certify::{Bound, Certificate};
 use attnlearn::data::{Shape, write_atomically};
 use attnlearn::descend::{Learner, Outcome as Search};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::frobenius;
 use attnlearn::sculpt::{Learned, Outcome, Record};
 use attnlearn_lab::Table;
-use attnlearn_lab::plot::{Axis, Chart, Figure, Panel, Series, phases};
+use attnlearn_lab::plot::{Axis, Chart, Figure, Look, Panel, Series, phases};
 use attnlearn_lab::report::RunPage;
 use attnlearn_lab::stats::Estimate;
 use std::path::Path;
@@ -88,7 +88,8 @@ impl Run<'_> {
             ..RunPage::default()
         };
         if let Some(certificate) = certificate {
-            page.notes.push(format!("Certificate: {certificate}."));
+            let text = certificate.to_string();
+            page.notes.push(format!("Certificate: {}.", text.lines().next().unwrap_or_default()));
             page.figures.push(certificate_figure(certificate));
         }
         if let Some(layer) = layer {
@@ -135,22 +136,25 @@ fn head_table(layer: &AttentionLayer) -> Table {
 
 /// What is guaranteed: `P[e > ε]` against ε.
 fn certificate_figure(certificate: &Certificate) -> Figure {
-    let seen = |exceedances: u64| exceedances as f64 / certificate.n.max(1) as f64;
-    let together = certificate
-        .bounds
-        .iter()
-        .map(|bound| (bound.epsilon, Estimate { value: bound.together, low: seen(bound.exceedances), high: bound.together }));
+    let bounds = |of: &dyn Fn(&Bound) -> f64| -> Vec<(f64, Estimate)> {
+        certificate.bounds.iter().map(|bound| (bound.epsilon, Estimate::exact(of(bound)))).collect()
+    };
+    let seen = Series::new("seen", bounds(&|bound| bound.exceedances as f64 / certificate.n.max(1) as f64));
     let chart = Chart {
         title: String::new(),
         x: Axis::log("ε, in units of the outputs"),
-        y: Axis::log("bound on P[‖F − F̂‖∞ > ε]"),
-        series: vec![Series::new("guaranteed, for all ε at once", together)],
+        y: Axis::log("P[‖F − F̂‖∞ > ε]"),
+        series: vec![
+            Series::new("at most, for all ε at once", bounds(&|bound| bound.together)),
+            Series::new("at most, for one ε", bounds(&|bound| bound.alone)),
+            Series { look: Look::Dots, ..seen },
+        ],
     };
     Figure {
         name: "certificate".into(),
         title: "What is guaranteed".into(),
         caption: format!(
-            "With confidence {} %: how likely an output is to be off by more than ε, at most, from {} held-out examples. The lower end of a bar is the share of them that was.",
+            "With confidence {} %: how likely an output is to be off by more than ε, at most, from {} held-out examples; and the share of them that was, where one was.",
             100.0 * (1.0 - certificate.delta),
             grouped(certificate.n)
         ),

@@ -3,6 +3,7 @@
 mod bad_input;
 mod common;
 mod features;
+mod lab;
 mod learning;
 mod models;
 mod program;

@@ -1,0 +1,125 @@
+//! The lab from the command line: lists, small runs, killed ones, and what is refused.
+
+use crate::common::{Run, Workbench};
+
+/// Small enough for a test.
+const SMALL: &str = "[noise]\nseeds = 2\nm = 1\nd = 4\nk = 3\nlevels = [0.05, 0.1]\nexamples = [60, 120]\n";
+
+#[test]
+fn experiments_are_listed() {
+    let bench = Workbench::new();
+    let list = bench.run("lab list --quiet --json -").json();
+    let experiments = list["experiments"].as_array().expect("a list");
+    assert_eq!(experiments.len(), 14);
+    let text = bench.good("lab list").out;
+    for experiment in experiments {
+        assert!(text.contains(experiment["name"].as_str().expect("a name")) && experiment["config"].is_null());
+        assert!(!experiment["claim"].as_str().expect("a claim").is_empty());
+    }
+    let config = bench.good("lab list noise --config").out;
+    assert!(config.starts_with("[noise]\n") && config.contains("levels = ["), "{config}");
+}
+
+#[test]
+fn a_run_leaves_rows_plots_and_pages() {
+    let bench = Workbench::new();
+    bench.write("small.toml", SMALL.as_bytes());
+    let run = bench.good("lab run noise --config small.toml --out out --seed 3");
+    assert!(run.out.contains("noise") && run.out.contains("report.html"), "{run:?}");
+    let file = |name: &str| String::from_utf8(bench.read(&format!("out/{name}"))).expect("UTF-8");
+    assert!(file("noise/config.toml").contains("seed = 3") && file("noise/rows.csv").lines().count() > 4);
+    let summary: serde_json::Value = serde_json::from_str(&file("noise/summary.json")).expect("JSON");
+    let finding = summary["findings"][0].as_str().expect("a finding");
+    assert!(file("findings.md").contains(finding));
+    assert!(file("report.html").contains("</html>"));
+    assert!(bench.read("out/noise/rows.parquet").starts_with(b"PAR1"));
+    // The same seed gives the same rows, elsewhere and on one thread.
+    bench.good("lab run noise --config small.toml --out other --seed 3 --threads 1");
+    for name in ["noise/rows.csv", "noise/rows.parquet"] {
+        assert!(bench.read(&format!("out/{name}")) == bench.read(&format!("other/{name}")), "{name}");
+    }
+    // Again: nothing is measured twice.
+    let journal = bench.read("out/noise/points.jsonl");
+    bench.good("lab run noise --config small.toml --out out --seed 3 --quiet");
+    assert!(journal == bench.read("out/noise/points.jsonl"));
+    // Another experiment in the same folder: the page has both.
+    bench.write("few.toml", b"[parity]\n");
+    let list = bench.run("lab run noise --config small.toml --out out --seed 3 --quiet --json -").json();
+    assert_eq!(list["experiments"][0]["name"], "noise");
+}
+
+/// A run that is killed loses the points in progress and nothing else.
+#[cfg(unix)]
+#[test]
+fn a_killed_run_goes_on() {
+    let bench = Workbench::new();
+    let config = SMALL.replace("seeds = 2", "seeds = 40");
+    bench.write("small.toml", config.as_bytes());
+    let line = |out: &str| format!("lab run noise --config small.toml --out {out} --quiet");
+    bench.good(&line("whole"));
+    for signal in ["-KILL", "-INT"] {
+        let out = format!("parts{signal}");
+        let points = || std::fs::read_to_string(bench.path(&format!("{out}/noise/points.jsonl"))).unwrap_or_default();
+        let mut child = bench.command(&line(&out)).stderr(std::process::Stdio::piped()).spawn().expect("starts");
+        while points().lines().count() < 5 && child.try_wait().expect("a process").is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        std::process::Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+        let run: Run = child.wait_with_output().expect("ends").into();
+        let before = points();
+        let whole = &before[..before.rfind('\n').map_or(0, |end| end + 1)];
+        assert!(whole.lines().count() >= 5, "{run:?}");
+        if signal == "-INT" && run.code != Some(0) {
+            assert!(run.code == Some(130) && run.err == "attnlearn: interrupted\n", "{run:?}");
+        }
+        bench.good(&line(&out));
+        assert!(points().starts_with(whole), "what was measured has been measured again");
+        assert!(bench.read("whole/noise/rows.csv") == bench.read(&format!("{out}/noise/rows.csv")));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let bench = Workbench::new();
+    bench.refused("lab run nois", &["no experiment `nois`", "noise"]);
+    bench.refused("lab run", &["lab --help"]);
+    bench.refused("lab run noise --config there-is-none.toml", &["there-is-none.toml"]);
+    let bad = [
+        ("[noise]\nlevel = [0.1]\n", "there is no `level`"),
+        ("[noise]\nlevels = \"many\"\n", "configuration of noise"),
+        ("[noise]\nlevels = []\n", "nothing to measure"),
+        ("[noise]\nlevels = [0.1\n", "bad.toml, line"),
+        ("[parity]\n", "[parity] is not among"),
+        ("noise = 1\n", "it is no table"),
+    ];
+    for (text, what) in bad {
+        bench.write("bad.toml", text.as_bytes());
+        bench.refused("lab run noise --config bad.toml", &[what]);
+    }
+    // A folder that cannot be one.
+    bench.write("file", b"");
+    bench.refused("lab run noise --out file", &["file"]);
+    // A journal that is none.
+    std::fs::create_dir_all(bench.path("damaged/noise")).expect("a folder");
+    bench.write("damaged/noise/points.jsonl", b"{\"point\": 3}\n");
+    bench.refused("lab run noise --out damaged", &["points.jsonl, line 1", "remove"]);
+}
+
+/// Pages of single runs.
+#[test]
+fn learners_write_pages() {
+    let bench = Workbench::new();
+    bench.good("demo --quiet --report demo.html");
+    let page = String::from_utf8(bench.read("demo.html")).expect("UTF-8");
+    for part in ["recovered", "The body being sculpted", "head 1: true", "What is guaranteed"] {
+        assert!(page.contains(part), "{part}");
+    }
+    bench.good("generate -o e.npz --examples 600 --d 6 --k 3 --heads 2 --norm 2 --seed 1 --quiet");
+    bench.good("learn e.npz --heads 1..2 -o l.safetensors --report learn.html --quiet");
+    let page = String::from_utf8(bench.read("learn.html")).expect("UTF-8");
+    for part in ["recovered", "Error against size", "head 1: found"] {
+        assert!(page.contains(part), "{part}");
+    }
+    bench.refused("demo --report layer.safetensors", &["two different outputs"]);
+    bench.refused("learn e.npz --heads 2 -o m.safetensors --report nowhere/p.html", &["nowhere"]);
+}
