@@ -1,8 +1,14 @@
 //! All experiments, in the order of the report: what frozen heads learn, then what recovery does.
 
-use crate::experiment::Entry;
+mod bridge;
+mod growth;
+mod noise;
+mod parity;
 
-static ALL: [&dyn Entry; 0] = [];
+use crate::experiment::{Entry, Of};
+
+static ALL: [&dyn Entry; 4] =
+    [&Of::<growth::Growth>::new(), &Of::<parity::Parity>::new(), &Of::<noise::Noise>::new(), &Of::<bridge::Bridge>::new()];
 
 /// All of them.
 pub fn all() -> &'static [&'static dyn Entry] {

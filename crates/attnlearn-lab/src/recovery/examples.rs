@@ -143,6 +143,11 @@ pub fn add_noise(examples: &mut Batch<f64>, level: f64, seed: u64) -> Result<()>
     Ok(())
 }
 
+/// Seeds for the several things that are drawn from one: the teacher has the seed itself, part 0.
+pub fn part(seed: u64, part: u64) -> u64 {
+    seed.wrapping_add(part << 40)
+}
+
 /// Sequences of `k` tokens that have as many outputs as a layer of `m` heads of full rank has unknowns.
 pub fn counting_bound(d: usize, d_out: usize, m: usize, k: usize) -> f64 {
     (m * (d * d + d * d_out)) as f64 / (k * d_out) as f64

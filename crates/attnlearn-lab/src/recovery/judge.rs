@@ -47,6 +47,13 @@ pub fn judge(teacher: &AttentionLayer, layer: &AttentionLayer) -> Judged {
     Judged { theta_error: distance.worst_theta(), w_error: distance.worst_w(), heads_found }
 }
 
+/// Share of the variance of examples that a layer leaves unexplained.
+pub fn unexplained(layer: &AttentionLayer, examples: &Batch<f64>) -> Result<f64> {
+    let outputs = layer.forward(examples.shape.k, &examples.x);
+    let error: f64 = outputs.iter().zip(&examples.y).map(|(f, y)| (f - y).powi(2)).sum();
+    Ok(error / examples.variance()?)
+}
+
 /// The least-squares estimate that Gauss–Newton reaches from a teacher of dense heads without biases: no learner can be expected to come nearer under noise.
 pub fn statistical_limit(teacher: &AttentionLayer, examples: &Batch<f64>) -> Result<AttentionLayer> {
     let form = Form {

@@ -35,6 +35,33 @@ pub fn descend(
     effort: Effort,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Answer> {
+    search(examples, heads, rank, mask, effort, usize::MAX, stop)
+}
+
+/// The same without a mask, for so many starts: effort is a number of operations, which are more starts of a small layer than of a large one.
+pub fn descend_starts(
+    examples: &Batch<f64>,
+    heads: usize,
+    rank: Option<usize>,
+    starts: usize,
+    seed: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Answer> {
+    search(examples, heads, rank, Mask::None, Effort { descend: ENOUGH, seed }, starts, stop)
+}
+
+/// More effort than any search is to make.
+const ENOUGH: f64 = 1e6;
+
+fn search(
+    examples: &Batch<f64>,
+    heads: usize,
+    rank: Option<usize>,
+    mask: Mask,
+    effort: Effort,
+    most_starts: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Answer> {
     let prepared = Prepared::new(examples, 0)?;
     let wanted = Wanted {
         heads: HeadCount::Given(heads),
@@ -45,8 +72,18 @@ pub fn descend(
         strategy: StrategySettings { seed: effort.seed, effort: effort.descend, ..StrategySettings::default() },
     };
     let mut learner = Learner::new(&prepared, wanted)?;
-    while !learner.advance(stop)? {}
-    let starts = learner.run.state.starts;
+    let mut starts = 0;
+    while !learner.advance(stop)? {
+        let state = &learner.run.state;
+        if state.end.is_none() && state.refined >= most_starts {
+            // Those of the next round have been drawn, and come to nothing.
+            starts = state.refined;
+            break;
+        }
+    }
+    if starts == 0 {
+        starts = learner.run.state.starts;
+    }
     let (layer, nmse) = learner.best_so_far()?;
     Ok(Answer { layer: layer.canonical(1e-7).layer, nmse, starts })
 }
@@ -59,8 +96,23 @@ pub fn sculpt(
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Learned> {
-    let settings = Settings { heads: Heads::Given(heads), most_examples, seed, ..Settings::default() }.check(source)?;
-    sculpt::learn(source, &settings, &Stopped(stop))
+    phases(source, Settings { heads: Heads::Given(heads), most_examples, seed, ..Settings::default() }, stop)
+}
+
+/// The six phases as the paper has them, told the number of heads: rows are certified by agreement alone, and nothing is polished.
+pub fn agreement(
+    source: &dyn ExampleSource,
+    heads: usize,
+    most_examples: u64,
+    seed: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Learned> {
+    let heads = Heads::Given(heads);
+    phases(source, Settings { heads, most_examples, seed, separate: false, polish: false, ..Settings::default() }, stop)
+}
+
+fn phases(source: &dyn ExampleSource, settings: Settings, stop: &(dyn Fn() -> bool + Sync)) -> Result<Learned> {
+    sculpt::learn(source, &settings.check(source)?, &Stopped(stop))
 }
 
 /// Nobody watches, but it can be stopped.

@@ -4,6 +4,6 @@ mod examples;
 mod judge;
 mod learners;
 
-pub use examples::{Inputs, add_noise, counting_bound, draw_examples};
-pub use judge::{Judged, SAME_HEAD, judge, statistical_limit};
-pub use learners::{Answer, Effort, descend, sculpt};
+pub use examples::{Inputs, add_noise, counting_bound, draw_examples, part};
+pub use judge::{Judged, SAME_HEAD, judge, statistical_limit, unexplained};
+pub use learners::{Answer, Effort, agreement, descend, descend_starts, sculpt};

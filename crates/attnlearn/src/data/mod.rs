@@ -18,7 +18,7 @@ pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
 pub use scan::scan;
 pub use stream::TeacherStream;
-pub use teacher::{Family, TeacherSpec};
+pub use teacher::{Family, TeacherSpec, parity_teacher};
 
 use crate::Result;
 use serde::{Deserialize, Serialize};

@@ -172,6 +172,32 @@ fn gaussian(rng: &mut impl Rng, rows: usize, cols: usize) -> Mat<f64> {
     Mat::from_fn(rows, cols, |_, _| rng.sample(StandardNormal))
 }
 
+/// Heads that compute a parity of signs on sequences of two tokens:
+///
+/// ```text
+/// Θ_i = 2(v e_0ᵀ + t_i e_0 e_0ᵀ),   W_i = (−1)^i e_0 e_0ᵀ,   v = e_1 + … + e_m,   t_i = 2i + 1 − m,   i < m
+/// ```
+///
+/// Where the tokens differ in bit 0, head i attends to the one whose bit 0 is the sign of `⟨v, x_a⟩ + t_i x_a0`, up to `1 − tanh 2 = 0.04`: that counts bits up to
+/// one threshold, and alternating signs make a parity of the counts. For even m the first output is `Π_{j≤m} x_aj − x_a0`, a parity of m + 1 bits; outputs are odd
+/// in the query, so for odd m it is `Π_{1≤j≤m} x_aj`, of m bits.
+pub fn parity_teacher(d: usize, m: usize) -> Result<AttentionLayer> {
+    if m == 0 || d <= m {
+        return Err(Error::input("teacher", format!("parity by {m} heads with d = {d}"), "ask for at least one head, and fewer than d"));
+    }
+    let head = |i: usize| {
+        let t = 2.0 * i as f64 + 1.0 - m as f64;
+        let theta = Mat::from_fn(d, d, |row, col| match (row, col) {
+            (0, 0) => 2.0 * t,
+            (row, 0) if row <= m => 2.0,
+            _ => 0.0,
+        });
+        let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        Head::dense(theta, Mat::from_fn(d, d, |row, col| if row + col == 0 { sign } else { 0.0 }))
+    };
+    AttentionLayer::new((0..m).map(head).collect(), None, Mask::None)
+}
+
 /// Matrices of unit norm and equal pairwise cosines in the span of `drawn`.
 fn with_cosine(drawn: Vec<Mat<f64>>, cosine: f64) -> Result<Vec<Mat<f64>>> {
     let m = drawn.len();
@@ -257,6 +283,25 @@ mod tests {
                 assert!((s - want * 3.0 / size).abs() < 1e-12);
             }
         }
+    }
+
+    /// All queries of d bits beside a key that differs in bit 0: the first output is the parity, all others are 0.
+    #[test]
+    fn parity_heads_compute_parities() {
+        let d = 7;
+        for m in 1..d {
+            let layer = parity_teacher(d, m).expect("m is below d");
+            for bits in 0..1_u32 << d {
+                let query: Vec<f64> = (0..d).map(|j| if bits >> j & 1 == 1 { -1.0 } else { 1.0 }).collect();
+                let key: Vec<f64> = query.iter().enumerate().map(|(j, x)| if j == 0 { -x } else { *x }).collect();
+                let y = layer.forward(2, &[query.clone(), key].concat());
+                let product: f64 = query[1..=m].iter().product();
+                let parity = if m.is_multiple_of(2) { query[0] * product - query[0] } else { product };
+                assert!((y[0] - parity).abs() < 2.1 * (1.0 - 2_f64.tanh()), "{m} heads, {query:?}: {} for {parity}", y[0]);
+                assert!(y[1..d].iter().all(|y| y.abs() < 1e-12));
+            }
+        }
+        assert!(parity_teacher(4, 4).is_err() && parity_teacher(4, 0).is_err());
     }
 
     #[test]

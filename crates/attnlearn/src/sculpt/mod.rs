@@ -50,7 +50,7 @@ pub fn learn(source: &dyn ExampleSource, settings: &ValidSettings, watch: &dyn W
     // Phases 4–6, on ever more examples.
     let mut answer = run.agreement_rounds(&sum)?;
     // Too few rows agree: certify them head by head instead.
-    if !run.good(&answer) {
+    if settings.separate && !run.good(&answer) {
         answer = run.separated_round(answer)?;
     }
     // Beyond the paper: all parameters at once.

@@ -39,6 +39,8 @@ pub struct Settings {
     /// Find the wide directions of the body by linear programs instead of eigenvectors (default false: slower, and one accidental row
     /// among the slabs widens the whole body).
     pub linear_programs: bool,
+    /// Where too few rows agree, certify rows with projections found without a span (default true); otherwise the answer rests on agreement alone.
+    pub separate: bool,
     /// Polish the answer over all parameters (default true).
     pub polish: bool,
     /// Seed of the starting points of the search (default 0).
@@ -56,6 +58,7 @@ impl Default for Settings {
             delta: 0.01,
             net: true,
             linear_programs: false,
+            separate: true,
             polish: true,
             seed: 0,
         }

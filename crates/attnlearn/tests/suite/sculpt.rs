@@ -100,6 +100,14 @@ fn without_the_polish_the_answer_is_that_of_the_six_phases() {
     assert!(worst_theta(&layer, &learned.before_polish) < 0.15);
 }
 
+/// At d = 6 there are too few distinct equations for three heads: the separated round gives the answer, unless it is not wanted.
+#[test]
+fn agreement_alone_is_all_there_is_without_the_separated_round() {
+    let settings = Settings { polish: false, ..given(3) };
+    let separated = |separate: bool| run(&teacher(6, 3, 6.0, 1), 3, Some(20_000), Settings { separate, ..settings.clone() }).separated;
+    assert!(separated(true) && !separated(false));
+}
+
 #[test]
 fn too_few_heads_are_not_called_recovered() {
     let learned = run(&teacher(8, 3, 6.0, 1), 4, Some(20_000), Settings { most_examples: 20_000, ..given(1) });

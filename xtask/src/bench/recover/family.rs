@@ -5,7 +5,7 @@
 //! there is time.
 
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleSource, Family as Shape, InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, Family as Shape, InputDistribution, TeacherSpec, TeacherStream, parity_teacher};
 use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::Mat;
@@ -61,22 +61,6 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
     // Box and Muller.
     let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-}
-
-/// `Θ_i = 2(v e_1ᵀ + t_i e_1 e_1ᵀ)`, `W_i = ± e_1 e_1ᵀ` with alternating signs, `v` the sum of m other unit vectors and thresholds
-/// `t_i = 1 − m, 3 − m, …, m − 1`: together the parity of m + 1 bits, where the two tokens differ in the first.
-fn parity_heads(d: usize, m: usize) -> Result<AttentionLayer> {
-    let head = |i: usize| {
-        let t = 2.0 * i as f64 + 1.0 - m as f64;
-        let theta = Mat::from_fn(d, d, |row, col| match (row, col) {
-            (0, 0) => 2.0 * t,
-            (row, 0) if row <= m => 2.0,
-            _ => 0.0,
-        });
-        let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
-        Head::dense(theta, Mat::from_fn(d, d, |row, col| if row + col == 0 { sign } else { 0.0 }))
-    };
-    AttentionLayer::new((0..m).map(head).collect(), None, Mask::None)
 }
 
 /// Heads as transformers have them: d/8 of them (at least 2) of rank r = 8, 16 with d = 32, 64, in both matrices.
@@ -141,7 +125,7 @@ pub fn problem(name: &str, d: usize, seed: u64) -> Result<Problem> {
     };
     let mut teacher = spec.draw(&mut rng)?;
     if parity.is_some() {
-        teacher = parity_heads(d, m)?;
+        teacher = parity_teacher(d, m)?;
     }
     if name == "repeated" || name == "dead" {
         let mut heads: Vec<Head> = teacher.heads().to_vec();

@@ -12,10 +12,9 @@ mod real;
 pub use real::{RealArgs, run as run_real};
 
 use attnlearn::data::{Block, Columns, Dtype, ExampleWriter};
-use attnlearn::descend::{
-    Batch, Choice, Form, HeadCount, Learner, Newton, NewtonSettings, Part, Prepared, Rank, Student, Wanted,
-};
+use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, Wanted};
 use attnlearn::layer::{AttentionLayer, Mask};
+use attnlearn_lab::recovery::{judge, statistical_limit, unexplained};
 use clap::{Args, ValueEnum};
 use family::{NAMES, Problem, problem};
 use serde_json::{Value, json};
@@ -216,8 +215,8 @@ fn learn(problem: &Problem, limit: f64) -> attnlearn::Result<Row> {
     };
     let (layer, nmse) = learner.best_so_far()?;
     let seconds = begun.elapsed().as_secs_f64();
-    let (theta, w) = worst(&problem.teacher, &layer);
-    let report = json!({ "nmse": nmse, "end": end, "theta": theta, "w": w });
+    let judged = judge(&problem.teacher, &layer);
+    let report = json!({ "nmse": nmse, "end": end, "theta": judged.theta_error, "w": judged.w_error });
     Ok(Row { success: success(problem, &layer)?, seconds, report })
 }
 
@@ -258,8 +257,8 @@ fn theirs(args: &RecoverArgs, program: &str, name: &str, d: usize, problems: &[P
         .enumerate()
         .map(|(seed, (problem, mut report))| {
             let layer = AttentionLayer::load(&out.join(format!("{}.safetensors", stem(seed)))).map_err(|e| e.to_string())?;
-            let (theta, w) = worst(&problem.teacher, &layer);
-            (report["theta"], report["w"]) = (json!(theta), json!(w));
+            let judged = judge(&problem.teacher, &layer);
+            (report["theta"], report["w"]) = (json!(judged.theta_error), json!(judged.w_error));
             let seconds = report["seconds"].as_f64().unwrap_or(f64::NAN);
             Ok(Row { success: success(problem, &layer).map_err(|e| e.to_string())?, seconds, report })
         })
@@ -280,56 +279,14 @@ fn write(examples: &Batch<f64>, path: &Path) -> attnlearn::Result<()> {
     writer.finish()
 }
 
-/// Largest relative errors of the heads of `teacher` in a layer, `Θ` and `W`; infinite where heads are missing or left over.
-fn worst(teacher: &AttentionLayer, layer: &AttentionLayer) -> (f64, f64) {
-    match teacher.distance(&layer.canonical(1e-7).layer) {
-        Ok(distance) if distance.missing.is_empty() && distance.extra.is_empty() => (distance.worst_theta(), distance.worst_w()),
-        _ => (f64::INFINITY, f64::INFINITY),
-    }
-}
-
 fn success(problem: &Problem, layer: &AttentionLayer) -> attnlearn::Result<bool> {
     if let Some(fresh) = &problem.fresh {
-        let outputs = layer.forward(fresh.shape.k, &fresh.x);
-        let error: f64 = outputs.iter().zip(&fresh.y).map(|(f, y)| (f - y).powi(2)).sum();
-        return Ok(error / fresh.variance()? < 1e-10);
+        return Ok(unexplained(layer, fresh)? < 1e-10);
     }
-    let (theta, w) = worst(&problem.teacher, layer);
+    let judged = judge(&problem.teacher, layer);
     if problem.noise <= 0.0 {
-        return Ok(theta < 1e-6 && w < 1e-6);
+        return Ok(judged.recovered());
     }
-    let (best_theta, best_w) = worst(&problem.teacher, &estimate(problem)?);
-    Ok(theta < 1.05 * best_theta && w < 1.05 * best_w)
-}
-
-/// The least-squares estimate that Gauss–Newton reaches from the teacher: the statistical limit.
-fn estimate(problem: &Problem) -> attnlearn::Result<AttentionLayer> {
-    let (teacher, shape) = (&problem.teacher, problem.examples.shape);
-    let form = Form {
-        d: shape.d,
-        d_out: shape.d_out,
-        heads: teacher.heads().len(),
-        rank: None,
-        value_rank: None,
-        key_bias: false,
-        bias: false,
-        mask: problem.mask,
-    };
-    let mut values = vec![0.0; form.len()];
-    let (a, o) = (form.range(Part::A).start, form.range(Part::O).start);
-    for (h, head) in teacher.heads().iter().enumerate() {
-        let theta = head.theta.to_dense();
-        for i in 0..form.d {
-            for j in 0..form.d {
-                values[a + i * form.heads * form.d + h * form.d + j] = theta[(i, j)];
-            }
-            for e in 0..form.d_out {
-                values[o + (h * form.d + i) * form.d_out + e] = head.w[(i, e)];
-            }
-        }
-    }
-    let mut student = Student { form, values };
-    let settings = NewtonSettings { progress: 1e-9, ..NewtonSettings::default() };
-    Newton::new(&settings).run(&mut student, &problem.examples, &settings, &|_| false)?;
-    student.layer()
+    let best = judge(&problem.teacher, &statistical_limit(&problem.teacher, &problem.examples)?);
+    Ok(judged.theta_error < 1.05 * best.theta_error && judged.w_error < 1.05 * best.w_error)
 }

@@ -1,0 +1,342 @@
+//! Noise: how near heads can be told, and whether the learner comes as near as the data allow.
+//!
+//! Outputs have independent normal noise of `σ` times their standard deviation. Where noise is small a least-squares estimate is off by `J⁺ε`, `J` the derivative of
+//! all outputs by all unknowns:
+//!
+//! ```text
+//! error of heads  ∝  σ n^−½
+//! ```
+//!
+//! The statistical limit is the estimate that Gauss–Newton reaches from the teacher itself; the learner sees examples alone. Errors are the largest over the heads,
+//! `‖Θ̂ − Θ‖_F/‖Θ‖_F`. The examples of a seed are the first n of one stream, and its noise is the same up to σ: exponents are fitted seed by seed, and their spread over seeds is
+//! the uncertainty.
+
+use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use crate::recovery::{Inputs, add_noise, descend_starts, draw_examples, judge, part, statistical_limit, unexplained};
+use crate::stats::{self, Estimate, short};
+use attnlearn::Result;
+use attnlearn::data::TeacherSpec;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// An error at most this much larger than the limit's is the limit's.
+const AS_NEAR: f64 = 1.05;
+/// Sequences without noise that outputs are judged on.
+const FRESH: usize = 1000;
+/// Rates of theory.
+const RATES: [f64; 2] = [1.0, -0.5];
+
+/// The experiment.
+pub struct Noise;
+
+/// What can be chosen.
+#[derive(Serialize, Deserialize)]
+pub struct Config {
+    /// Teachers.
+    seeds: u64,
+    /// Heads, dimension and tokens.
+    m: usize,
+    d: usize,
+    k: usize,
+    /// `‖Θ‖_F`.
+    norm: f64,
+    /// σ.
+    levels: Vec<f64>,
+    /// n.
+    examples: Vec<usize>,
+    /// Most starts of the learner.
+    starts: usize,
+}
+
+/// One teacher, so many examples, so much noise.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Point {
+    level: f64,
+    n: usize,
+    m: usize,
+    d: usize,
+    k: usize,
+    norm: f64,
+    starts: usize,
+    seed: u64,
+}
+
+/// Errors of the learner and of the limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Worst Θ of the learner; none where heads are missing or left over.
+    theta_error: Option<f64>,
+    /// Worst W.
+    w_error: Option<f64>,
+    /// The same of the limit.
+    limit_theta: Option<f64>,
+    limit_w: Option<f64>,
+    /// Share of the variance of fresh outputs without noise that the learner leaves unexplained.
+    nmse: f64,
+    /// The same of the limit.
+    limit_nmse: f64,
+}
+
+type Found = Measured<Point, Row>;
+
+impl Experiment for Noise {
+    const NAME: &'static str = "noise";
+    const TITLE: &'static str = "Noise in the outputs";
+    const QUESTION: &'static str = "How near do heads come under noise? Least squares has errors proportional to σ/√n; no learner can be expected to come nearer than Gauss–Newton does \
+                                    from the teacher itself.";
+    const TOGETHER: bool = true;
+    type Config = Config;
+    type Point = Point;
+    type Row = Row;
+
+    fn config(scale: Scale) -> Config {
+        Config {
+            seeds: scale.pick(4, 10),
+            m: scale.pick(2, 3),
+            d: 8,
+            k: 4,
+            norm: 2.0,
+            levels: scale.pick(vec![0.01, 0.03, 0.1, 0.3], vec![0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]),
+            examples: scale.pick(vec![100, 200, 400, 800], vec![100, 200, 400, 800, 1600, 3200, 6400, 12_800]),
+            starts: scale.pick(15, 31),
+        }
+    }
+
+    fn points(config: &Config, seed: u64) -> Vec<Point> {
+        let Config { m, d, k, norm, starts, .. } = *config;
+        let mut points = Vec::new();
+        for &n in &config.examples {
+            for &level in &config.levels {
+                points.extend((0..config.seeds).map(|s| Point {
+                    level,
+                    n,
+                    m,
+                    d,
+                    k,
+                    norm,
+                    starts,
+                    seed: seed.wrapping_mul(1000) + s,
+                }));
+            }
+        }
+        points
+    }
+
+    fn measure(point: &Point, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Row>> {
+        let Point { level, n, m, d, k, norm, starts, seed } = *point;
+        let teacher = TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(seed))?;
+        let mut examples = draw_examples(&teacher, k, Inputs::Boolean, n, part(seed, 1))?;
+        let fresh = draw_examples(&teacher, k, Inputs::Boolean, FRESH, part(seed, 2))?;
+        add_noise(&mut examples, level, part(seed, 3))?;
+        let learned = descend_starts(&examples, m, None, starts, seed, stop)?.layer;
+        let limit = statistical_limit(&teacher, &examples)?;
+        let (ours, best) = (judge(&teacher, &learned), judge(&teacher, &limit));
+        let told = |error: f64| error.is_finite().then_some(error);
+        Ok(vec![Row {
+            theta_error: told(ours.theta_error),
+            w_error: told(ours.w_error),
+            limit_theta: told(best.theta_error),
+            limit_w: told(best.w_error),
+            nmse: unexplained(&learned, &fresh)?,
+            limit_nmse: unexplained(&limit, &fresh)?,
+        }])
+    }
+
+    fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
+        Ok(Summary {
+            findings: vec![rates(config, rows), nearness(rows)?],
+            figures: vec![figure(config, rows)],
+            tables: vec![table(config, rows)],
+        })
+    }
+}
+
+/// Exponents of σ and of n, of one seed after another: the mean over what the other is.
+fn exponents(config: &Config, rows: &Measurements<Noise>, error: &dyn Fn(&Row) -> Option<f64>) -> [Option<Estimate>; 2] {
+    let seeds: BTreeSet<u64> = rows.iter().map(|row| row.point.seed).collect();
+    let at = |seed: u64, level: f64, n: usize| {
+        let same = |row: &&Found| row.point.seed == seed && row.point.n == n && row.point.level.total_cmp(&level).is_eq();
+        rows.iter().find(same).and_then(|row| error(&row.row))
+    };
+    let over = |lines: Vec<Vec<(f64, f64)>>| {
+        let slopes: Vec<f64> = lines.iter().filter_map(|line| stats::exponent(line)).map(|slope| slope.value).collect();
+        (!slopes.is_empty()).then(|| slopes.iter().sum::<f64>() / slopes.len() as f64)
+    };
+    let of_level = |seed: &u64| {
+        let line = |n: &usize| config.levels.iter().filter_map(|level| Some((*level, at(*seed, *level, *n)?))).collect();
+        over(config.examples.iter().map(line).collect())
+    };
+    let of_n = |seed: &u64| {
+        let line = |level: &f64| config.examples.iter().filter_map(|n| Some((*n as f64, at(*seed, *level, *n)?))).collect();
+        over(config.levels.iter().map(line).collect())
+    };
+    let spread = |slopes: Vec<f64>| (slopes.len() > 1).then(|| stats::mean(&slopes));
+    [spread(seeds.iter().filter_map(of_level).collect()), spread(seeds.iter().filter_map(of_n).collect())]
+}
+
+fn rates(config: &Config, rows: &Measurements<Noise>) -> String {
+    let ours = exponents(config, rows, &|row| row.theta_error);
+    let limit = exponents(config, rows, &|row| row.limit_theta);
+    let ([Some(level), Some(n)], [Some(best_level), Some(best_n)]) = (ours, limit) else {
+        return "Too few teachers were found to say how errors grow with noise.".into();
+    };
+    let theory = |fits: [Estimate; 2]| fits.iter().zip(RATES).all(|(fit, rate)| !fit.above(rate) && !fit.below(rate));
+    let verdict = match (theory([level, n]), theory([best_level, best_n])) {
+        (true, _) => "as theory has it",
+        (false, true) => "not the σ n^−0.5 of theory, which the limit does follow",
+        (false, false) => "not quite the σ n^−0.5 of theory, and neither is the limit's",
+    };
+    format!(
+        "The error of the worst head grows as σ^{level} n^{n}, that of the statistical limit as σ^{best_level} n^{best_n}: {verdict}."
+    )
+}
+
+fn nearness(rows: &Measurements<Noise>) -> Result<String> {
+    let ratio = |row: &Found| Some(row.row.theta_error? / row.row.limit_theta?);
+    let ratios: Vec<f64> = rows.iter().filter_map(ratio).collect();
+    let near = ratios.iter().filter(|ratio| **ratio <= AS_NEAR).count();
+    let missed: Vec<&Found> = rows.iter().filter(|row| row.row.theta_error.is_none()).collect();
+    if ratios.is_empty() {
+        return Ok(format!("No heads were found in {} tries.", rows.len()));
+    }
+    let rate = stats::rate(near, rows.len())?;
+    let away: Vec<&Found> = rows.iter().filter(|row| ratio(row).is_none_or(|ratio| ratio > AS_NEAR)).collect();
+    let verdict = if away.is_empty() {
+        String::new()
+    } else {
+        let least = away.iter().map(|row| row.point.level).fold(f64::INFINITY, f64::min);
+        let missing = if missed.is_empty() { String::new() } else { format!(", with heads missing in {}", missed.len()) };
+        format!("; the other {} have noise of {} or more{missing}", away.len(), short(least))
+    };
+    Ok(format!(
+        "Its error is that of the statistical limit (within {} %) in {near} of {} cases, a rate of {rate}, and {} times it in the mean{verdict}.",
+        short(100.0 * (AS_NEAR - 1.0)),
+        rows.len(),
+        stats::geometric(&ratios)
+    ))
+}
+
+fn cell(rows: &Measurements<Noise>, level: f64, n: usize, error: &dyn Fn(&Row) -> Option<f64>) -> Vec<f64> {
+    let here = rows.iter().filter(|row| row.point.n == n && row.point.level.total_cmp(&level).is_eq());
+    here.filter_map(|row| error(&row.row)).collect()
+}
+
+fn figure(config: &Config, rows: &Measurements<Noise>) -> Figure {
+    type Error<'a> = &'a dyn Fn(&Row) -> Option<f64>;
+    let ours: Error<'_> = &|row| row.theta_error;
+    let best: Error<'_> = &|row| row.limit_theta;
+    let mean = |values: Vec<f64>| (!values.is_empty()).then(|| stats::geometric(&values));
+    let (mut by_n, mut by_level) = (Vec::new(), Vec::new());
+    for &level in &config.levels {
+        let line = |error: Error<'_>| {
+            config.examples.iter().filter_map(|n| Some((*n as f64, mean(cell(rows, level, *n, error))?))).collect::<Vec<_>>()
+        };
+        by_n.push(Series::new(format!("σ = {}", short(level)), line(ours)));
+        by_n.push(Series::theory(
+            format!("limit, σ = {}", short(level)),
+            line(best).into_iter().map(|(n, error)| (n, error.value)),
+        ));
+    }
+    for n in [config.examples.iter().min(), config.examples.iter().max()].into_iter().flatten() {
+        let line = |error: Error<'_>| {
+            config.levels.iter().filter_map(|level| Some((*level, mean(cell(rows, *level, *n, error))?))).collect::<Vec<_>>()
+        };
+        by_level.push(Series::new(format!("n = {n}"), line(ours)));
+        by_level
+            .push(Series::theory(format!("limit, n = {n}"), line(best).into_iter().map(|(level, error)| (level, error.value))));
+    }
+    let chart = |title: &str, x: Axis, series| {
+        Panel::Chart(Chart { title: title.into(), x, y: Axis::log("error of Θ, relative"), series })
+    };
+    Figure {
+        name: "noise-errors".into(),
+        title: "Error of the worst head under noise".into(),
+        caption: "Geometric means over teachers whose heads were all found. Dashed: the statistical limit, which the dots should lie on. Slope −½ against n, 1 against σ.".into(),
+        panels: vec![
+            chart("against examples", Axis::log("sequences n"), by_n),
+            chart("against noise", Axis::log("noise σ, share of the outputs' standard deviation"), by_level),
+        ],
+    }
+}
+
+fn table(config: &Config, rows: &Measurements<Noise>) -> Table {
+    let mut lines = Vec::new();
+    for &level in &config.levels {
+        for &n in &config.examples {
+            let tried = cell(rows, level, n, &|_| Some(0.0)).len();
+            let told = |error: &dyn Fn(&Row) -> Option<f64>| {
+                let values = cell(rows, level, n, error);
+                if values.is_empty() { "–".into() } else { stats::geometric(&values).to_string() }
+            };
+            lines.push(vec![
+                short(level),
+                n.to_string(),
+                format!("{} of {tried}", cell(rows, level, n, &|row| row.theta_error).len()),
+                told(&|row| row.theta_error),
+                told(&|row| row.limit_theta),
+                told(&|row| row.w_error),
+                told(&|row| row.limit_w),
+                told(&|row| Some(row.nmse)),
+                told(&|row| Some(row.limit_nmse)),
+            ]);
+        }
+    }
+    let columns = ["σ", "n", "all heads found", "worst Θ", "limit", "worst W", "limit", "unexplained, fresh", "limit"];
+    Table {
+        caption: "Relative errors beside those of the statistical limit; geometric means".into(),
+        columns: columns.map(String::from).into(),
+        rows: lines,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+
+    /// Errors `σ^a n^b` of the learner, `times` those of a limit that follows theory.
+    fn made_up(powers: [f64; 2], times: f64) -> Vec<Found> {
+        let row = |point: Point| {
+            let wobble = 1.0 + 0.02 * ((point.seed % 4) as f64 - 1.5) * (point.n as f64).ln();
+            let error = |a: f64, b: f64| Some(wobble * point.level.powf(a) * (point.n as f64).powf(b));
+            let (limit, ours) = (error(1.0, -0.5), error(powers[0], powers[1]).map(|e| e * times));
+            let row = Row { theta_error: ours, w_error: ours, limit_theta: limit, limit_w: limit, nmse: 0.1, limit_nmse: 0.1 };
+            Measured { row, point, seconds: 1.0 }
+        };
+        Noise::points(&Noise::config(Scale::Quick), 1).into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn sentences_follow_the_errors() {
+        let config = Noise::config(Scale::Quick);
+        let told = |powers, times| Noise::summarise(&config, &made_up(powers, times)).unwrap().findings;
+        let good = told([1.0, -0.5], 1.0);
+        assert!(
+            good[0].contains("as theory has it") && good[1].contains("in 64 of 64 cases") && !good[1].contains("the other"),
+            "{good:?}"
+        );
+        let slow = told([1.0, -0.25], 1.0);
+        assert!(slow[0].contains("which the limit does follow") && slow[1].contains("in 0 of 64"), "{slow:?}");
+        let far = told([1.0, -0.5], 2.0);
+        assert!(
+            far[0].contains("as theory has it") && far[1].contains("2.00 times") && far[1].contains("noise of 0.0100 or more"),
+            "{far:?}"
+        );
+        let mut none = made_up([1.0, -0.5], 1.0);
+        none.iter_mut().for_each(|row| row.row.theta_error = None);
+        let none = Noise::summarise(&config, &none).unwrap().findings;
+        assert!(none[0].contains("Too few") && none[1].contains("No heads"), "{none:?}");
+    }
+
+    #[test]
+    fn a_little_noise_leaves_a_little_error() {
+        let point = Point { level: 0.01, n: 200, m: 2, d: 4, k: 3, norm: 2.0, starts: 15, seed: 5 };
+        let row = Noise::measure(&point, &|| false).unwrap();
+        assert_eq!(row, Noise::measure(&point, &|| false).unwrap());
+        let (ours, limit) = (row[0].theta_error.unwrap(), row[0].limit_theta.unwrap());
+        assert!(ours < 1.05 * limit && limit < 0.1 && limit > 1e-4, "{row:?}");
+    }
+}

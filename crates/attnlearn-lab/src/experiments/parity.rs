@@ -1,0 +1,334 @@
+//! The wall: heads that compute a parity.
+//!
+//! In the worst case no learner avoids time exponential in the number of heads (lower bounds of the paper, statistical-query and cryptographic). Such layers exist with two
+//! tokens: [`parity_teacher`] has m heads whose sum is a parity of `2⌊m/2⌋ + 1` bits. All correlations of an output with fewer bits vanish, so descent sees nothing until it sees
+//! everything, and starts are draws of a lottery. With S starts in all, s of which succeeded, one succeeds with probability about s/S, and
+//!
+//! ```text
+//! starts a success  S/s ∝ e^{cm}
+//! ```
+//!
+//! Beside them stand random heads of the same size, m, d, k and norm, from as many examples: what is hard about parities is not their size. Outputs do not determine heads
+//! of a parity: a layer is judged by the share of the variance of fresh examples that it leaves unexplained.
+
+use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use crate::recovery::{Inputs, counting_bound, descend_starts, draw_examples, part, unexplained};
+use crate::stats::{self, Estimate, short};
+use attnlearn::Result;
+use attnlearn::data::{TeacherSpec, parity_teacher};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+/// Tokens of a sequence.
+const TOKENS: usize = 2;
+/// Sequences, as multiples of the counting bound for every dimension: one output says something, and only where the two tokens differ in the first bit.
+const EXAMPLES: f64 = 8.0;
+/// Sequences that a layer is judged on.
+const FRESH: usize = 1000;
+/// Unexplained variance of what is found.
+const SOLVED: f64 = 1e-10;
+
+/// The experiment.
+pub struct Parity;
+
+/// What can be chosen.
+#[derive(Serialize, Deserialize)]
+pub struct Config {
+    /// Sets of examples of every size.
+    seeds: u64,
+    /// m.
+    heads: Vec<usize>,
+    /// d; heads that a dimension has no room for are left out.
+    dims: Vec<usize>,
+    /// Most starts of the practical learner.
+    starts: usize,
+}
+
+/// Which teachers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Heads of a parity.
+    Parity,
+    /// Random ones of the same norm.
+    Random,
+}
+
+/// One set of examples.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Point {
+    kind: Kind,
+    m: usize,
+    d: usize,
+    starts: usize,
+    seed: u64,
+}
+
+/// What was learned from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Whether fresh examples are explained.
+    solved: bool,
+    /// Share of their variance that is not.
+    nmse: f64,
+    /// Starts that it took.
+    starts: usize,
+    /// Bits of the parity; 0 for random heads.
+    bits: usize,
+    /// Sequences.
+    examples: usize,
+}
+
+type Found = Measured<Point, Row>;
+
+/// Root of the mean of `‖Θ_i‖_F² = 4(m + t_i²)` over the heads of a parity.
+fn norm(m: usize) -> f64 {
+    let m = m as f64;
+    2.0 * (m + (m * m - 1.0) / 3.0).sqrt()
+}
+
+impl Experiment for Parity {
+    const NAME: &'static str = "parity";
+    const TITLE: &'static str = "Worst-case heads: parities";
+    const QUESTION: &'static str = "Where is the wall in m? In the worst case, of which heads that compute a parity are an example, time must be exponential in the number of heads.";
+    const TOGETHER: bool = true;
+    type Config = Config;
+    type Point = Point;
+    type Row = Row;
+
+    fn config(scale: Scale) -> Config {
+        Config {
+            seeds: scale.pick(3, 10),
+            heads: scale.pick(vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5, 6]),
+            dims: scale.pick(vec![6], vec![7, 8]),
+            starts: scale.pick(7, 31),
+        }
+    }
+
+    fn points(config: &Config, seed: u64) -> Vec<Point> {
+        let mut points = Vec::new();
+        for &m in &config.heads {
+            for &d in config.dims.iter().filter(|d| m < **d) {
+                for kind in [Kind::Random, Kind::Parity] {
+                    let of = |s: u64| Point { kind, m, d, starts: config.starts, seed: seed.wrapping_mul(1000) + s };
+                    points.extend((0..config.seeds).map(of));
+                }
+            }
+        }
+        points
+    }
+
+    fn measure(point: &Point, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Row>> {
+        let Point { kind, m, d, starts, seed } = *point;
+        let (teacher, bits) = match kind {
+            Kind::Parity => (parity_teacher(d, m)?, m / 2 * 2 + 1),
+            Kind::Random => (TeacherSpec::dense(d, m, norm(m)).draw(&mut ChaCha8Rng::seed_from_u64(seed))?, 0),
+        };
+        let n = (EXAMPLES * d as f64 * counting_bound(d, d, m, TOKENS)).ceil() as usize;
+        let examples = draw_examples(&teacher, TOKENS, Inputs::Boolean, n, part(seed, 1))?;
+        let fresh = draw_examples(&teacher, TOKENS, Inputs::Boolean, FRESH, part(seed, 2))?;
+        let answer = descend_starts(&examples, m, None, starts, seed, stop)?;
+        let nmse = unexplained(&answer.layer, &fresh)?;
+        Ok(vec![Row { solved: nmse <= SOLVED, nmse, starts: answer.starts, bits, examples: n }])
+    }
+
+    fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
+        let findings = vec![wall(config, rows)?, lottery(config, rows)?, beside(rows)?];
+        Ok(Summary { findings, figures: vec![figure(config, rows)?], tables: vec![table(config, rows)] })
+    }
+}
+
+fn of(rows: &Measurements<Parity>, kind: Kind) -> impl Iterator<Item = &Found> {
+    rows.iter().filter(move |row| row.point.kind == kind)
+}
+
+/// Solved and tried.
+fn count<'a>(rows: impl Iterator<Item = &'a Found>) -> (usize, usize) {
+    rows.fold((0, 0), |(solved, all), row| (solved + usize::from(row.row.solved), all + 1))
+}
+
+/// The largest parity that is always found, and the first that is not.
+fn wall(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
+    let mut heads = config.heads.clone();
+    heads.sort_unstable();
+    let mut always = None;
+    for m in heads {
+        let (solved, all) = count(of(rows, Kind::Parity).filter(|row| row.point.m == m));
+        if all == 0 {
+            continue;
+        }
+        let bits = m / 2 * 2 + 1;
+        if solved < all {
+            let rate = stats::rate(solved, all)?;
+            let before = always
+                .map_or(String::new(), |(m, bits)| format!("Parities of up to {bits} bits by {m} heads are always found; "));
+            return Ok(format!(
+                "{before}the wall is at m = {m}: of those of {bits} bits {solved} of {all} are found, a rate of {rate}."
+            ));
+        }
+        always = Some((m, bits));
+    }
+    Ok(always.map_or("No parity was tried.".into(), |(m, bits)| {
+        format!("No wall is seen: every parity is found, of up to {bits} bits by {m} heads.")
+    }))
+}
+
+/// Starts a success of so many heads: the inverse of a rate, whose interval is known for no success at all.
+fn price<'a>(rows: impl Iterator<Item = &'a Found>) -> Result<Estimate> {
+    let (solved, starts) =
+        rows.fold((0, 0), |(solved, starts), row| (solved + usize::from(row.row.solved), starts + row.row.starts));
+    let rate = stats::rate(solved, starts)?;
+    let least = rate.high.recip();
+    Ok(Estimate { value: if solved > 0 { rate.value.recip() } else { least }, low: least, high: rate.low.recip() })
+}
+
+/// How starts a success grow with m, as far as there are successes.
+fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
+    let mut points = Vec::new();
+    for &m in &config.heads {
+        let here = || of(rows, Kind::Parity).filter(move |row| row.point.m == m);
+        if count(here()).0 > 0 {
+            points.push((m, price(here())?));
+        }
+    }
+    let logs: Vec<(f64, f64)> = points.iter().map(|(m, price)| (*m as f64, price.value.ln())).collect();
+    let (Some(slope), Some((first, from)), Some((last, to))) = (stats::slope(&logs), points.first(), points.last()) else {
+        return Ok("Too few parities were found to say how starts grow with m.".into());
+    };
+    let verdict = if to.above(from.high) {
+        "more with more heads, as lower bounds say"
+    } else if to.below(from.low) {
+        "fewer with more heads, against what lower bounds say of the worst case"
+    } else {
+        "no growth is to be told from chance"
+    };
+    let factor = [slope.value, slope.low, slope.high].map(|log| short(log.exp()));
+    Ok(format!(
+        "A parity takes {from} starts a success with m = {first} and {to} with m = {last}, times {} ({} to {}) for a further head: {verdict}.",
+        factor[0], factor[1], factor[2]
+    ))
+}
+
+/// Parities beside random heads, of the same m, d and seeds.
+fn beside(rows: &Measurements<Parity>) -> Result<String> {
+    let (parity, random) = (count(of(rows, Kind::Parity)), count(of(rows, Kind::Random)));
+    if parity.1 == 0 || random.1 == 0 {
+        return Ok("Parities were not tried beside random heads.".into());
+    }
+    let (p, r) = (stats::rate(parity.0, parity.1)?, stats::rate(random.0, random.1)?);
+    let (dear, cheap) = (price(of(rows, Kind::Parity))?, price(of(rows, Kind::Random))?);
+    let verdict = if p.below(r.low) || dear.above(cheap.high) {
+        "what is hard about parities is not their size"
+    } else if p.above(r.high) || dear.below(cheap.low) {
+        "parities are the easier ones"
+    } else {
+        "no difference is seen"
+    };
+    Ok(format!(
+        "Random heads of the same size and norm are found at a rate of {r} with {cheap} starts a success, parities at {p} with {dear}: {verdict}."
+    ))
+}
+
+fn figure(config: &Config, rows: &Measurements<Parity>) -> Result<Figure> {
+    let (mut rates, mut starts) = (Vec::new(), Vec::new());
+    for (kind, name) in [(Kind::Parity, "parity"), (Kind::Random, "random")] {
+        for &d in &config.dims {
+            let label = if config.dims.len() > 1 { format!("{name}, d = {d}") } else { name.into() };
+            let (mut solved, mut taken) = (Vec::new(), Vec::new());
+            for &m in &config.heads {
+                let at: Vec<&Found> = of(rows, kind).filter(|row| (row.point.m, row.point.d) == (m, d)).collect();
+                if at.is_empty() {
+                    continue;
+                }
+                let (found, all) = count(at.iter().copied());
+                solved.push((m as f64, stats::rate(found, all)?));
+                taken.push((m as f64, price(at.iter().copied())?));
+            }
+            rates.push(Series::new(label.clone(), solved));
+            starts.push(Series::new(label, taken));
+        }
+    }
+    let chart = |title: &str, y: Axis, series: Vec<Series>| {
+        Panel::Chart(Chart { title: title.into(), x: Axis::linear("heads m"), y, series })
+    };
+    Ok(Figure {
+        name: "parity-wall".into(),
+        title: "The wall in m".into(),
+        caption: "Left: share of sets of examples from which the layer is found, with exact binomial intervals. Right: starts a success; where there was none, the dot is the least that is likely: \
+                  on this scale exponential growth is a straight line."
+            .into(),
+        panels: vec![
+            chart("found", Axis::linear("success rate"), rates),
+            chart("starts", Axis::log("starts a success"), starts),
+        ],
+    })
+}
+
+fn table(config: &Config, rows: &Measurements<Parity>) -> Table {
+    let mut lines = Vec::new();
+    for &d in &config.dims {
+        for &m in config.heads.iter().filter(|m| **m < d) {
+            let mut line = vec![m.to_string(), d.to_string(), (m / 2 * 2 + 1).to_string()];
+            for kind in [Kind::Parity, Kind::Random] {
+                let at: Vec<&Found> = of(rows, kind).filter(|row| (row.point.m, row.point.d) == (m, d)).collect();
+                let (found, all) = count(at.iter().copied());
+                let median = |value: &dyn Fn(&Row) -> f64| {
+                    short(stats::median(&at.iter().map(|row| value(&row.row)).collect::<Vec<_>>()).value)
+                };
+                line.push(format!("{found} of {all}"));
+                line.push(median(&|row| row.nmse));
+                line.push(median(&|row| row.starts as f64));
+            }
+            lines.push(line);
+        }
+    }
+    let columns = ["m", "d", "bits", "parity found", "unexplained", "starts", "random found", "unexplained", "starts"];
+    Table {
+        caption: "Found, median of the unexplained share of fresh examples, and median of the starts".into(),
+        columns: columns.map(String::from).into(),
+        rows: lines,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+
+    fn made_up(solved: impl Fn(&Point) -> bool, starts: impl Fn(&Point) -> usize) -> Vec<Found> {
+        let row = |point: Point| {
+            let row = Row { solved: solved(&point), nmse: 0.1, starts: starts(&point), bits: 3, examples: 10 };
+            Measured { row, point, seconds: 1.0 }
+        };
+        Parity::points(&Config { seeds: 6, ..Parity::config(Scale::Quick) }, 1).into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn sentences_follow_the_wall() {
+        let config = Parity::config(Scale::Quick);
+        let hard = |point: &Point| point.kind == Kind::Parity && point.m > 2;
+        let many = |point: &Point| if point.kind == Kind::Parity { 4_usize.pow(point.m as u32) } else { 1 };
+        let told = Parity::summarise(&config, &made_up(|point| !hard(point), many)).unwrap().findings;
+        assert!(
+            told[0].contains("up to 3 bits by 2 heads") && told[0].contains("wall is at m = 3") && told[0].contains("0 of 6"),
+            "{told:?}"
+        );
+        assert!(told[1].contains("Too few parities") && told[2].contains("not their size"), "{told:?}");
+        let told = Parity::summarise(&config, &made_up(|_| true, |_| 1)).unwrap().findings;
+        assert!(told[0].contains("No wall") && told[1].contains("no growth") && told[2].contains("no difference"), "{told:?}");
+        let easy = |point: &Point| if point.kind == Kind::Parity { 1 } else { 8 };
+        assert!(Parity::summarise(&config, &made_up(|_| true, easy)).unwrap().findings[2].contains("easier"));
+    }
+
+    #[test]
+    fn small_parities_are_found_again() {
+        for kind in [Kind::Parity, Kind::Random] {
+            let point = Point { kind, m: 2, d: 4, starts: 15, seed: 3 };
+            let row = Parity::measure(&point, &|| false).unwrap();
+            assert!(row[0].solved && row[0].starts > 0, "{row:?}");
+            assert_eq!(row, Parity::measure(&point, &|| false).unwrap());
+        }
+    }
+}
