@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::progress::Bar;
 use crate::session::Session;
 use attnlearn::{Error, Result};
-use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Watch, all, find};
+use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Stance, Watch, all, find};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -265,7 +265,12 @@ impl Watch for LabWatch<'_> {
             console.dim(&format!("({points} points, {})", duration(finished.seconds)))
         ));
         for finding in &finished.summary.findings {
-            console.say(format!("  {finding}"));
+            let mark = match finding.stance {
+                Stance::Agrees => console.good("✓"),
+                Stance::Differs => console.bad("✗"),
+                Stance::Open => "–".into(),
+            };
+            console.say(format!("  {mark} {}", finding.text));
         }
     }
 

@@ -48,13 +48,49 @@ pub struct Measured<P, R> {
 /// Those of an experiment.
 pub type Measurements<E> = [Measured<<E as Experiment>::Point, <E as Experiment>::Row>];
 
+/// A sentence computed from the data, with its uncertainty, beside what is claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The sentence.
+    pub text: String,
+    /// How it stands to the claim.
+    pub stance: Stance,
+}
+
+/// How a finding stands to what is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stance {
+    /// It was seen as claimed.
+    Agrees,
+    /// Something else was seen.
+    Differs,
+    /// Nothing is claimed about it, or the data do not tell.
+    Open,
+}
+
+impl Finding {
+    /// Seen as claimed.
+    pub fn agrees(text: impl Into<String>) -> Self {
+        Self { text: text.into(), stance: Stance::Agrees }
+    }
+
+    /// Something else was seen than is claimed.
+    pub fn differs(text: impl Into<String>) -> Self {
+        Self { text: text.into(), stance: Stance::Differs }
+    }
+
+    /// Nothing is claimed about it, or the data do not tell.
+    pub fn open(text: impl Into<String>) -> Self {
+        Self { text: text.into(), stance: Stance::Open }
+    }
+}
+
 /// What follows from all rows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// Sentences computed from the data, with their uncertainty.
-    pub findings: Vec<String>,
-    /// Those of them that contradict what is claimed; computed like the others.
-    pub differs: Vec<String>,
+    /// What was found.
+    pub findings: Vec<Finding>,
     /// Pictures.
     #[serde(skip)]
     pub figures: Vec<Figure>,

@@ -1,6 +1,6 @@
 //! The findings as a page of Markdown, for a repository: what is claimed, what was seen, where they differ, with the plots beside it as files.
 
-use crate::experiment::{Scale, Table};
+use crate::experiment::{Finding, Scale, Stance, Table};
 use crate::report::duration;
 use crate::run::Finished;
 use std::fmt::Write as _;
@@ -20,21 +20,36 @@ fn table(table: &Table) -> String {
     format!("{}\n\n{}{}{rows}\n", table.caption, row(&table.columns), row(&rule))
 }
 
+/// Where findings stand.
+const HEADINGS: [(&str, Stance); 3] =
+    [("Seen as claimed", Stance::Agrees), ("Seen otherwise", Stance::Differs), ("Seen", Stance::Open)];
+
+/// How a finding stands to the claim, in a sign.
+fn marked(finding: &Finding) -> String {
+    let mark = match finding.stance {
+        Stance::Agrees => '✓',
+        Stance::Differs => '✗',
+        Stance::Open => '–',
+    };
+    format!("{mark} {}", finding.text)
+}
+
 /// The page; plots are looked for in `folder`, relative to it, one folder an experiment.
 pub fn markdown(finished: &[&Finished], folder: &str) -> String {
     let mut text = String::from("# Findings\n\n");
     let total: f64 = finished.iter().map(|finished| finished.seconds).sum();
     let _ = writeln!(
         text,
-        "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence under *Seen* were computed from measurements by attnlearn {}; they took {} in all. \
+        "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence about what was seen were computed from measurements by attnlearn {}; they took {} in all. \
          Intervals have confidence 95 % and speak of the spread over seeds.\n",
         env!("CARGO_PKG_VERSION"),
         duration(total)
     );
-    text.push_str("| experiment | seen | differs from what is claimed |\n|---|---|---|\n");
+    text.push_str("✓ as claimed · ✗ not as claimed · – nothing is claimed, or the data do not tell\n\n| experiment | what was found |\n|---|---|\n");
     for finished in finished {
         let link = format!("[{}](#{})", finished.title, anchor(finished.title));
-        text.push_str(&row(&[link, finished.summary.findings.join(" "), finished.summary.differs.join(" ")]));
+        let found: Vec<String> = finished.summary.findings.iter().map(marked).collect();
+        text.push_str(&row(&[link, found.join("<br>")]));
     }
     for finished in finished {
         let scale = match finished.scale {
@@ -43,13 +58,13 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
         };
         let _ =
             writeln!(text, "\n## {}\n\n**Asked.** {}\n\n**Claimed.** {}\n", finished.title, finished.question, finished.claim);
-        let _ = writeln!(text, "**Seen.** {}\n", finished.summary.findings.join(" "));
-        let differs = if finished.summary.differs.is_empty() {
-            "Nowhere that these data show.".into()
-        } else {
-            finished.summary.differs.join(" ")
-        };
-        let _ = writeln!(text, "**Differs.** {differs}\n");
+        for (heading, stance) in HEADINGS {
+            let of: Vec<&str> =
+                finished.summary.findings.iter().filter(|one| one.stance == stance).map(|one| one.text.as_str()).collect();
+            if !of.is_empty() {
+                let _ = writeln!(text, "**{heading}.** {}\n", of.join(" "));
+            }
+        }
         for figure in &finished.summary.figures {
             let _ = writeln!(
                 text,
@@ -90,8 +105,7 @@ mod tests {
             rows: vec![vec!["a|b".into(), "2".into()]],
         };
         let summary = Summary {
-            findings: vec!["Up.".into()],
-            differs: vec!["Down was claimed.".into()],
+            findings: vec![Finding::differs("Up."), Finding::open("Or not.")],
             tables: vec![table],
             figures: Vec::new(),
         };
@@ -111,8 +125,10 @@ mod tests {
         };
         let page = markdown(&[&finished], "findings");
         for part in [
-            "| [Ups, and downs](#ups-and-downs) | Up. | Down was claimed. |",
+            "| [Ups, and downs](#ups-and-downs) | ✗ Up.<br>– Or not. |",
             "**Claimed.** Down.",
+            "**Seen otherwise.** Up.",
+            "**Seen.** Or not.",
             "| a\\|b | 2 |",
             "`attnlearn lab run ups --scale full --seed 3`: 2 points, 4 rows, 10 min 0 s.",
         ] {

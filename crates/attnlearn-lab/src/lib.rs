@@ -18,6 +18,6 @@ pub mod run;
 pub mod stats;
 pub mod store;
 
-pub use experiment::{Entry, Experiment, Measured, Measurements, Scale, Summary, Table};
+pub use experiment::{Entry, Experiment, Finding, Measured, Measurements, Scale, Stance, Summary, Table};
 pub use experiments::{all, find};
 pub use run::{Finished, Plan, Watch};

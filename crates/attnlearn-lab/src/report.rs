@@ -1,7 +1,7 @@
 //! Pages: one of all experiments, and one of a single run of a learner. A page is one file that needs no network: style sheet, script and drawings are
 //! in it. It is read on a phone as on a wide screen, in light and dark, and on paper.
 
-use crate::experiment::{Scale, Table};
+use crate::experiment::{Finding, Scale, Table};
 use crate::plot::{Figure, Inline};
 use crate::run::Finished;
 use attnlearn::{Error, Result};
@@ -76,8 +76,7 @@ struct ExperimentView<'a> {
     title: &'a str,
     question: &'a str,
     claim: &'a str,
-    findings: &'a [String],
-    differs: &'a [String],
+    findings: &'a [Finding],
     figures: Vec<FigureView>,
     tables: Vec<TableView<'a>>,
     facts: Vec<Fact>,
@@ -95,7 +94,6 @@ impl<'a> ExperimentView<'a> {
             question: of.question,
             claim: of.claim,
             findings: &of.summary.findings,
-            differs: &of.summary.differs,
             figures: of.summary.figures.iter().map(|figure| FigureView::new(figure, Some(of.name))).collect(),
             tables: of.summary.tables.iter().map(TableView::new).collect(),
             facts: vec![
@@ -234,8 +232,7 @@ mod tests {
             seconds: 200.0,
             config: "n = [1, 2]\nname = \"<x>\"\n".into(),
             summary: Summary {
-                findings: vec!["a < b by 3 (2 to 4)".into()],
-                differs: vec!["a > c".into()],
+                findings: vec![Finding::agrees("a < b by 3 (2 to 4)"), Finding::differs("a > c")],
                 figures: vec![figure],
                 tables: vec![table],
             },

@@ -3,7 +3,7 @@
 
 use attnlearn::{Error, Result};
 use attnlearn_lab::experiment::Of;
-use attnlearn_lab::{Entry, Experiment, Measurements, Plan, Scale, Summary, Watch};
+use attnlearn_lab::{Entry, Experiment, Finding, Measurements, Plan, Scale, Summary, Watch};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ impl Experiment for Squares {
 
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
         let sum: u64 = rows.iter().map(|measured| measured.row.square).sum();
-        Ok(Summary { findings: vec![format!("The sum is {}.", config.factor * sum as f64)], ..Summary::default() })
+        Ok(Summary { findings: vec![Finding::open(format!("The sum is {}.", config.factor * sum as f64))], ..Summary::default() })
     }
 }
 
@@ -106,7 +106,7 @@ fn what_has_been_measured_is_not_measured_again() {
     assert_eq!(read(out, "rows.csv").lines().count(), 1 + before, "rows are there as soon as they are measured");
     let finished = plan(out, 1, "").run(&watch(100)).unwrap();
     assert_eq!(computed(1), 5);
-    assert_eq!(finished[0].summary.findings, ["The sum is 55."]);
+    assert_eq!(finished[0].summary.findings, [Finding::open("The sum is 55.")]);
     // Another choice of points measures only what is new, and tells of its own points alone.
     let finished = plan(out, 1, "[squares]\nnumbers = [2, 9]").run(&watch(100)).unwrap();
     assert_eq!((computed(1), finished[0].points), (6, 2));
@@ -115,7 +115,7 @@ fn what_has_been_measured_is_not_measured_again() {
     assert!(read(out, "summary.json").contains("The sum is 85."));
     // What points do not depend on asks for no measurement.
     let finished = plan(out, 1, "[squares]\nnumbers = [2, 9]\nfactor = 2.0").run(&watch(100)).unwrap();
-    assert_eq!((computed(1), finished[0].summary.findings[0].as_str()), (6, "The sum is 170."));
+    assert_eq!((computed(1), finished[0].summary.findings[0].text.as_str()), (6, "The sum is 170."));
 }
 
 #[test]

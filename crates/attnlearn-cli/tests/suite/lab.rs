@@ -29,7 +29,7 @@ fn a_run_leaves_rows_plots_and_pages() {
     let file = |name: &str| String::from_utf8(bench.read(&format!("out/{name}"))).expect("UTF-8");
     assert!(file("noise/config.toml").contains("seed = 3") && file("noise/rows.csv").lines().count() > 4);
     let summary: serde_json::Value = serde_json::from_str(&file("noise/summary.json")).expect("JSON");
-    let finding = summary["findings"][0].as_str().expect("a finding");
+    let finding = summary["findings"][0]["text"].as_str().expect("a finding");
     assert!(file("findings.md").contains(finding));
     assert!(file("report.html").contains("</html>"));
     assert!(bench.read("out/noise/rows.parquet").starts_with(b"PAR1"));

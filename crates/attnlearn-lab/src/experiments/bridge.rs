@@ -15,7 +15,7 @@
 //! largest singular values of its Θ read, d/2 of queries and d/2 of keys, and outputs to the directions in which W then has any. For such tokens logits and outputs are the
 //! head's own: with `U` an orthonormal basis of the directions, `Θ' = UᵀΘU` and `W' = UᵀWB`. Biases and the mask are left out.
 
-use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
@@ -149,6 +149,7 @@ impl Experiment for Bridge {
     const NAME: &'static str = "bridge";
     const TITLE: &'static str = "The bridge: what freezing the heads costs";
     const QUESTION: &'static str = "What does freezing the heads cost? One attention head is learnt by random features, whose heads are frozen at random, and by recovery, which finds the head.";
+    const CLAIM: &'static str = "Frozen heads come to any target of their class with enough heads and examples, at a rate of √B(f*)(√(1/n) + √(d²/M)); what freezing costs beside recovery is claimed nowhere.";
     const TOGETHER: bool = true;
     type Config = Config;
     type Point = Point;
@@ -220,7 +221,7 @@ impl Experiment for Bridge {
 
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
         Ok(Summary {
-            findings: vec![cost(config, rows), rate(config, rows), crossing(config, rows)],
+            findings: [cost(config, rows), rate(config, rows), crossing(config, rows)].map(Finding::open).into(),
             figures: vec![figure(config, rows)],
             tables: vec![table(config, rows)],
         })
@@ -486,13 +487,13 @@ mod tests {
             _ => frozen(point),
         });
         let told = Bridge::summarise(&config, &found).unwrap().findings;
-        assert!(told[0].contains("BRFA") && told[0].contains("exactly from 128 outputs on"), "{told:?}");
-        assert!(told[1].contains("falls as n^−0.50") && told[1].contains("% would take"), "{told:?}");
-        assert!(told[2].contains("better from 128 outputs on") && told[2].contains("up to 64"), "{told:?}");
+        assert!(told[0].text.contains("BRFA") && told[0].text.contains("exactly from 128 outputs on"), "{told:?}");
+        assert!(told[1].text.contains("falls as n^−0.50") && told[1].text.contains("% would take"), "{told:?}");
+        assert!(told[2].text.contains("better from 128 outputs on") && told[2].text.contains("up to 64"), "{told:?}");
         let failed = made_up(|point| if point.learner == Learner::Recovery { 1.5 } else { 0.9 });
         let told = Bridge::summarise(&config, &failed).unwrap().findings;
-        assert!(told[0].contains("in 0 of 4 cases") && told[1].contains("not seen to fall"), "{told:?}");
-        assert!(told[2].contains("not seen to be better") && told[2].contains("up to 2048"), "{told:?}");
+        assert!(told[0].text.contains("in 0 of 4 cases") && told[1].text.contains("not seen to fall"), "{told:?}");
+        assert!(told[2].text.contains("not seen to be better") && told[2].text.contains("up to 2048"), "{told:?}");
     }
 
     /// A head of rank 2 from plenty of outputs: recovery is exact, random features are not, and both are what they were.

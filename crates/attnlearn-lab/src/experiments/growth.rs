@@ -11,7 +11,7 @@
 //! are asked how many examples agreement alone needs, as the paper has it, for an answer that explains all but [`AGREED`] of held-out outputs; and how many examples and how
 //! much time a whole run takes, with its separated round and its polish. Whole runs read 2¹⁹ examples in phase 3 even where fewer would do.
 
-use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_examples, judge, part, sculpt};
 use crate::stats::{self, Estimate, short};
@@ -160,8 +160,9 @@ impl Config {
 impl Experiment for Growth {
     const NAME: &'static str = "growth";
     const TITLE: &'static str = "Growth with heads, dimension and tokens";
-    const QUESTION: &'static str = "How do examples and time grow with m, d and k? The theorem allows (dk)^O(m³); unknowns are so many that at least 2md/k sequences \
-                                    are needed.";
+    const QUESTION: &'static str =
+        "How do examples and time grow with m, d and k, of the six phases and of the practical learner?";
+    const CLAIM: &'static str = "The theorem allows (dk)^O(m³), in time and so in examples. Unknowns are so many that at least 2md/k sequences are needed.";
     const TOGETHER: bool = false;
     type Config = Config;
     type Point = Point;
@@ -229,14 +230,14 @@ impl Experiment for Growth {
         let agreeing = told(Learner::Sculpt, Asked::Fewest, &examples);
         let whole = told(Learner::Sculpt, Asked::Time, &seconds);
         let findings = vec![
-            counting_sentence(rows, &counting),
-            format!("Its time at {} times that bound grows as {}.", short(PLENTY), pace.powers()),
+            Finding::open(counting_sentence(rows, &counting)),
+            Finding::open(format!("Its time at {} times that bound grows as {}.", short(PLENTY), pace.powers())),
             agreement_sentence(rows, &agreeing),
-            format!(
+            Finding::open(format!(
                 "Whole runs of the six phases, separated round and polish included, find {}; their time grows as {}.",
                 found_of(rows, Learner::Sculpt, Asked::Time),
                 whole.powers()
-            ),
+            )),
         ];
         let figures = vec![
             Figure {
@@ -396,7 +397,7 @@ fn counting_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
 }
 
 /// Examples of agreement alone beside the theorem, and beside the practical learner.
-fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
+fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> Finding {
     let order = match fits.order {
         None => "too few successes to say how they grow with heads".into(),
         Some(order) => {
@@ -422,11 +423,16 @@ fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
         0 => String::new(),
         n => format!("; {} times what the practical learner needs of the same teachers ({n} pairs)", stats::geometric(&ratios)),
     };
-    format!(
+    let text = format!(
         "By agreement alone the six phases find {}; the examples that they need grow as {}, {order}{beside}.",
         found_of(rows, Learner::Sculpt, Asked::Fewest),
         fits.powers()
-    )
+    );
+    match fits.order {
+        Some(order) if order.above(THEOREM) => Finding::differs(text),
+        Some(order) if order.below(THEOREM) => Finding::agrees(text),
+        _ => Finding::open(text),
+    }
 }
 
 fn panels(config: &Config, rows: &Measurements<Growth>, asked: Asked, unit: &str, value: &dyn Fn(&Found) -> f64) -> Vec<Panel> {
@@ -532,9 +538,9 @@ mod tests {
     fn sentences_follow_the_exponents() {
         let told = |powers, order| Growth::summarise(&config(), &made_up(powers, order)).unwrap().findings;
         let (slow, fast) = (told([1, 1, -1], 1.0), told([2, 1, -1], 4.0));
-        assert!(slow[0].contains("no faster") && fast[0].contains("faster in m;"), "{slow:?} {fast:?}");
-        assert!(slow[2].contains("below the theorem's 3") && fast[2].contains("above the theorem's 3"), "{slow:?} {fast:?}");
-        assert!(slow[2].contains("as m^1.0") && fast[1].contains("m^2.0"), "{slow:?} {fast:?}");
+        assert!(slow[0].text.contains("no faster") && fast[0].text.contains("faster in m;"), "{slow:?} {fast:?}");
+        assert!(slow[2].text.contains("below the theorem's 3") && fast[2].text.contains("above the theorem's 3"), "{slow:?} {fast:?}");
+        assert!(slow[2].text.contains("as m^1.0") && fast[1].text.contains("m^2.0"), "{slow:?} {fast:?}");
     }
 
     #[test]
@@ -543,7 +549,7 @@ mod tests {
         rows.iter_mut().for_each(|row| row.row.found = false);
         let findings = Growth::summarise(&config(), &rows).unwrap().findings;
         assert!(
-            findings[0].contains("too few") && findings[0].contains("finds 0 of") && findings[2].contains("too few"),
+            findings[0].text.contains("too few") && findings[0].text.contains("finds 0 of") && findings[2].text.contains("too few"),
             "{findings:?}"
         );
     }

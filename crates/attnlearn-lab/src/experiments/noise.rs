@@ -11,7 +11,7 @@
 //! `‖Θ̂ − Θ‖_F/‖Θ‖_F`. The examples of a seed are the first n of one stream, and its noise is the same up to σ: exponents are fitted seed by seed, and their spread over seeds is
 //! the uncertainty.
 
-use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, add_noise, descend_starts, draw_examples, judge, part, statistical_limit, unexplained};
 use crate::stats::{self, Estimate, short};
@@ -87,6 +87,7 @@ impl Experiment for Noise {
     const TITLE: &'static str = "Noise in the outputs";
     const QUESTION: &'static str = "How near do heads come under noise? Least squares has errors proportional to σ/√n; no learner can be expected to come nearer than Gauss–Newton does \
                                     from the teacher itself.";
+    const CLAIM: &'static str = "The papers have no noise. Least squares has errors proportional to σ n^−½ where noise is small, and no learner can be expected to do better.";
     const TOGETHER: bool = true;
     type Config = Config;
     type Point = Point;
@@ -147,7 +148,7 @@ impl Experiment for Noise {
 
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
         Ok(Summary {
-            findings: vec![rates(config, rows), nearness(rows)?],
+            findings: vec![rates(config, rows), Finding::open(nearness(rows)?)],
             figures: vec![figure(config, rows)],
             tables: vec![table(config, rows)],
         })
@@ -177,21 +178,23 @@ fn exponents(config: &Config, rows: &Measurements<Noise>, error: &dyn Fn(&Row) -
     [spread(seeds.iter().filter_map(of_level).collect()), spread(seeds.iter().filter_map(of_n).collect())]
 }
 
-fn rates(config: &Config, rows: &Measurements<Noise>) -> String {
+fn rates(config: &Config, rows: &Measurements<Noise>) -> Finding {
     let ours = exponents(config, rows, &|row| row.theta_error);
     let limit = exponents(config, rows, &|row| row.limit_theta);
     let ([Some(level), Some(n)], [Some(best_level), Some(best_n)]) = (ours, limit) else {
-        return "Too few teachers were found to say how errors grow with noise.".into();
+        return Finding::open("Too few teachers were found to say how errors grow with noise.");
     };
     let theory = |fits: [Estimate; 2]| fits.iter().zip(RATES).all(|(fit, rate)| !fit.above(rate) && !fit.below(rate));
-    let verdict = match (theory([level, n]), theory([best_level, best_n])) {
-        (true, _) => "as theory has it",
-        (false, true) => "not the σ n^−0.5 of theory, which the limit does follow",
-        (false, false) => "not quite the σ n^−0.5 of theory, and neither is the limit's",
+    let seen = |verdict: &str| {
+        format!(
+            "The error of the worst head grows as σ^{level} n^{n}, that of the statistical limit as σ^{best_level} n^{best_n}: {verdict}."
+        )
     };
-    format!(
-        "The error of the worst head grows as σ^{level} n^{n}, that of the statistical limit as σ^{best_level} n^{best_n}: {verdict}."
-    )
+    match (theory([level, n]), theory([best_level, best_n])) {
+        (true, _) => Finding::agrees(seen("as theory has it")),
+        (false, true) => Finding::differs(seen("not the σ n^−0.5 of theory, which the limit does follow")),
+        (false, false) => Finding::differs(seen("not quite the σ n^−0.5 of theory, and neither is the limit's")),
+    }
 }
 
 fn nearness(rows: &Measurements<Noise>) -> Result<String> {
@@ -315,20 +318,20 @@ mod tests {
         let told = |powers, times| Noise::summarise(&config, &made_up(powers, times)).unwrap().findings;
         let good = told([1.0, -0.5], 1.0);
         assert!(
-            good[0].contains("as theory has it") && good[1].contains("in 64 of 64 cases") && !good[1].contains("the other"),
+            good[0].text.contains("as theory has it") && good[1].text.contains("in 64 of 64 cases") && !good[1].text.contains("the other"),
             "{good:?}"
         );
         let slow = told([1.0, -0.25], 1.0);
-        assert!(slow[0].contains("which the limit does follow") && slow[1].contains("in 0 of 64"), "{slow:?}");
+        assert!(slow[0].text.contains("which the limit does follow") && slow[1].text.contains("in 0 of 64"), "{slow:?}");
         let far = told([1.0, -0.5], 2.0);
         assert!(
-            far[0].contains("as theory has it") && far[1].contains("2.00 times") && far[1].contains("noise of 0.0100 or more"),
+            far[0].text.contains("as theory has it") && far[1].text.contains("2.00 times") && far[1].text.contains("noise of 0.0100 or more"),
             "{far:?}"
         );
         let mut none = made_up([1.0, -0.5], 1.0);
         none.iter_mut().for_each(|row| row.row.theta_error = None);
         let none = Noise::summarise(&config, &none).unwrap().findings;
-        assert!(none[0].contains("Too few") && none[1].contains("No heads"), "{none:?}");
+        assert!(none[0].text.contains("Too few") && none[1].text.contains("No heads"), "{none:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! Beside them stand random heads of the same size, m, d, k and norm, from as many examples: what is hard about parities is not their size. Outputs do not determine heads
 //! of a parity: a layer is judged by the share of the variance of fresh examples that it leaves unexplained.
 
-use crate::experiment::{Experiment, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, counting_bound, descend_starts, draw_examples, part, unexplained};
 use crate::stats::{self, Estimate, short};
@@ -92,7 +92,8 @@ fn norm(m: usize) -> f64 {
 impl Experiment for Parity {
     const NAME: &'static str = "parity";
     const TITLE: &'static str = "Worst-case heads: parities";
-    const QUESTION: &'static str = "Where is the wall in m? In the worst case, of which heads that compute a parity are an example, time must be exponential in the number of heads.";
+    const QUESTION: &'static str = "Where is the wall in m? Heads that compute a parity are an example of the worst case.";
+    const CLAIM: &'static str = "In the worst case no learner avoids time exponential in the number of heads (the paper's lower bounds, statistical-query and cryptographic).";
     const TOGETHER: bool = true;
     type Config = Config;
     type Point = Point;
@@ -135,7 +136,7 @@ impl Experiment for Parity {
     }
 
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
-        let findings = vec![wall(config, rows)?, lottery(config, rows)?, beside(rows)?];
+        let findings = vec![Finding::open(wall(config, rows)?), lottery(config, rows)?, Finding::open(beside(rows)?)];
         Ok(Summary { findings, figures: vec![figure(config, rows)?], tables: vec![table(config, rows)] })
     }
 }
@@ -185,7 +186,7 @@ fn price<'a>(rows: impl Iterator<Item = &'a Found>) -> Result<Estimate> {
 }
 
 /// How starts a success grow with m, as far as there are successes.
-fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
+fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<Finding> {
     let mut points = Vec::new();
     for &m in &config.heads {
         let here = || of(rows, Kind::Parity).filter(move |row| row.point.m == m);
@@ -195,20 +196,22 @@ fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
     }
     let logs: Vec<(f64, f64)> = points.iter().map(|(m, price)| (*m as f64, price.value.ln())).collect();
     let (Some(slope), Some((first, from)), Some((last, to))) = (stats::slope(&logs), points.first(), points.last()) else {
-        return Ok("Too few parities were found to say how starts grow with m.".into());
-    };
-    let verdict = if to.above(from.high) {
-        "more with more heads, as lower bounds say"
-    } else if to.below(from.low) {
-        "fewer with more heads, against what lower bounds say of the worst case"
-    } else {
-        "no growth is to be told from chance"
+        return Ok(Finding::open("Too few parities were found to say how starts grow with m."));
     };
     let factor = [slope.value, slope.low, slope.high].map(|log| short(log.exp()));
-    Ok(format!(
-        "A parity takes {from} starts a success with m = {first} and {to} with m = {last}, times {} ({} to {}) for a further head: {verdict}.",
-        factor[0], factor[1], factor[2]
-    ))
+    let seen = |verdict: &str| {
+        format!(
+            "A parity takes {from} starts a success with m = {first} and {to} with m = {last}, times {} ({} to {}) for a further head: {verdict}.",
+            factor[0], factor[1], factor[2]
+        )
+    };
+    Ok(if to.above(from.high) {
+        Finding::agrees(seen("more with more heads, as lower bounds say"))
+    } else if to.below(from.low) {
+        Finding::differs(seen("fewer with more heads, against what lower bounds say of the worst case"))
+    } else {
+        Finding::open(seen("no growth is to be told from chance"))
+    })
 }
 
 /// Parities beside random heads, of the same m, d and seeds.
@@ -312,14 +315,14 @@ mod tests {
         let many = |point: &Point| if point.kind == Kind::Parity { 4_usize.pow(point.m as u32) } else { 1 };
         let told = Parity::summarise(&config, &made_up(|point| !hard(point), many)).unwrap().findings;
         assert!(
-            told[0].contains("up to 3 bits by 2 heads") && told[0].contains("wall is at m = 3") && told[0].contains("0 of 6"),
+            told[0].text.contains("up to 3 bits by 2 heads") && told[0].text.contains("wall is at m = 3") && told[0].text.contains("0 of 6"),
             "{told:?}"
         );
-        assert!(told[1].contains("Too few parities") && told[2].contains("not their size"), "{told:?}");
+        assert!(told[1].text.contains("Too few parities") && told[2].text.contains("not their size"), "{told:?}");
         let told = Parity::summarise(&config, &made_up(|_| true, |_| 1)).unwrap().findings;
-        assert!(told[0].contains("No wall") && told[1].contains("no growth") && told[2].contains("no difference"), "{told:?}");
+        assert!(told[0].text.contains("No wall") && told[1].text.contains("no growth") && told[2].text.contains("no difference"), "{told:?}");
         let easy = |point: &Point| if point.kind == Kind::Parity { 1 } else { 8 };
-        assert!(Parity::summarise(&config, &made_up(|_| true, easy)).unwrap().findings[2].contains("easier"));
+        assert!(Parity::summarise(&config, &made_up(|_| true, easy)).unwrap().findings[2].text.contains("easier"));
     }
 
     #[test]

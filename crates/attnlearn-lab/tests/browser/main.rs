@@ -136,7 +136,7 @@ fn pages_hold_in_a_browser() {
     let experiments = samples::experiments();
     let count = |figures: &[attnlearn_lab::plot::Figure]| figures.iter().map(|figure| figure.panels.len()).sum::<usize>();
     let panels = experiments.iter().map(|one| count(&one.summary.figures)).sum();
-    let page = write("report.html", report::page(&experiments, &["Noise"]).unwrap());
+    let page = write("report.html", report::page(&experiments.iter().collect::<Vec<_>>(), &["Noise"]).unwrap());
     let mut browser = Browser::start(name);
     check_page(&mut browser, &page, panels);
     check_hover(&mut browser, "#learning-curves--learning-curves svg.panel", "training examples n: 100");

@@ -6,7 +6,7 @@ use attnlearn_lab::plot::{Axis, Chart, Figure, Heat, Look, Panel, Series, phases
 use attnlearn_lab::recovery;
 use attnlearn_lab::report::RunPage;
 use attnlearn_lab::stats::Estimate;
-use attnlearn_lab::{Finished, Scale, Summary, Table};
+use attnlearn_lab::{Finding, Finished, Scale, Summary, Table};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -116,16 +116,19 @@ fn table() -> Table {
 
 fn finished(name: &'static str, title: &'static str, figures: Vec<Figure>) -> Finished {
     let findings = vec![
-        "RFA beats BRFA on the correlation target by a factor of 2.31 (1.92 to 2.78) in test error at n = 12800.".into(),
-        "No difference seen between the kernel limit and M = 4000 heads: ratio 1.02 (0.94 to 1.11).".into(),
+        Finding::differs(
+            "RFA beats BRFA on the correlation target by a factor of 2.31 (1.92 to 2.78) in test error at n = 12800.",
+        ),
+        Finding::agrees("No difference seen between the kernel limit and M = 4000 heads: ratio 1.02 (0.94 to 1.11)."),
     ];
     Finished {
         name,
         title,
         question: "How fast does the test error of frozen random heads fall with the number of examples? Theory says n⁻¹ for RFA once n exceeds d.",
+        claim: "Theory says n⁻¹ for RFA once n exceeds d, √B(f*)(√(1/n) + √(d²/M)) in general.",
         scale: Scale::Quick,
         seed: 20_240_207,
-        version: "0.1.0",
+        version: "0.1.0".into(),
         points: 240,
         rows: 1920,
         seconds: 431.0,

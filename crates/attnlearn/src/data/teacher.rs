@@ -183,7 +183,11 @@ fn gaussian(rng: &mut impl Rng, rows: usize, cols: usize) -> Mat<f64> {
 /// in the query, so for odd m it is `Π_{1≤j≤m} x_aj`, of m bits.
 pub fn parity_teacher(d: usize, m: usize) -> Result<AttentionLayer> {
     if m == 0 || d <= m {
-        return Err(Error::input("teacher", format!("parity by {m} heads with d = {d}"), "ask for at least one head, and fewer than d"));
+        return Err(Error::input(
+            "teacher",
+            format!("parity by {m} heads with d = {d}"),
+            "ask for at least one head, and fewer than d",
+        ));
     }
     let head = |i: usize| {
         let t = 2.0 * i as f64 + 1.0 - m as f64;

@@ -104,7 +104,8 @@ fn without_the_polish_the_answer_is_that_of_the_six_phases() {
 #[test]
 fn agreement_alone_is_all_there_is_without_the_separated_round() {
     let settings = Settings { polish: false, ..given(3) };
-    let separated = |separate: bool| run(&teacher(6, 3, 6.0, 1), 3, Some(20_000), Settings { separate, ..settings.clone() }).separated;
+    let separated =
+        |separate: bool| run(&teacher(6, 3, 6.0, 1), 3, Some(20_000), Settings { separate, ..settings.clone() }).separated;
     assert!(separated(true) && !separated(false));
 }
 
