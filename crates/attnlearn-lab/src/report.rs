@@ -97,7 +97,7 @@ impl<'a> ExperimentView<'a> {
             facts: vec![
                 fact("scale", word(of.scale)),
                 fact("seed", of.seed),
-                fact("version", of.version),
+                fact("version", &of.version),
                 fact("points", of.points),
                 fact("rows", of.rows),
                 fact("time", duration(of.seconds)),
@@ -223,7 +223,7 @@ mod tests {
             question: "Is a < b?",
             scale: Scale::Quick,
             seed: 7,
-            version: "0.0.0",
+            version: "0.0.0".into(),
             points: 3,
             rows: 9,
             seconds: 200.0,

@@ -1,12 +1,12 @@
 //! Measures what has not been measured, and says what follows.
 
 use crate::experiment::{Done, Entry, Scale, Summary};
-use crate::report;
 use crate::store::Store;
+use crate::{experiments, report};
 use attnlearn::data::write_atomically;
 use attnlearn::{Error, Result};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -53,8 +53,8 @@ pub struct Finished {
     pub scale: Scale,
     /// Seed.
     pub seed: u64,
-    /// Version of the program.
-    pub version: &'static str,
+    /// Version of the program that measured.
+    pub version: String,
     /// Points.
     pub points: usize,
     /// Rows.
@@ -70,13 +70,13 @@ pub struct Finished {
 }
 
 /// The configuration as it is kept beside the rows.
-#[derive(Serialize)]
-struct Kept<'a> {
-    experiment: &'static str,
-    version: &'static str,
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    experiment: String,
+    version: String,
     scale: Scale,
     seed: u64,
-    config: &'a toml::Table,
+    config: toml::Table,
 }
 
 impl Plan {
@@ -121,29 +121,40 @@ impl Plan {
     /// Runs everything. The page of what is over is there after every experiment: a run that is killed leaves one too.
     pub fn run(&self, watch: &dyn Watch) -> Result<Vec<Finished>> {
         self.check()?;
-        let mut finished = Vec::new();
+        let planned = |name: &str| self.entries.iter().any(|entry| entry.name() == name);
+        let mut finished: Vec<Finished> =
+            experiments::all().iter().filter(|entry| !planned(entry.name())).filter_map(|entry| self.earlier(*entry)).collect();
+        let place = |one: &Finished| experiments::all().iter().position(|entry| entry.name() == one.name).unwrap_or(usize::MAX);
         for (i, entry) in self.entries.iter().enumerate() {
             finished.push(self.run_one(*entry, watch)?);
+            finished.sort_by_key(place);
             let waiting: Vec<&str> = self.entries[i + 1..].iter().map(|entry| entry.title()).collect();
             write_atomically(&self.out.join("report.html"), report::page(&finished, &waiting)?.as_bytes())?;
         }
+        finished.retain(|one| planned(one.name));
         Ok(finished)
+    }
+
+    /// An experiment that an earlier run finished in the same folder, whatever its scale and seed were: the page shows it too. There is none if
+    /// points are missing, or if it cannot be read any more.
+    pub fn earlier(&self, entry: &dyn Entry) -> Option<Finished> {
+        let folder = self.out.join(entry.name());
+        let text = std::fs::read_to_string(folder.join("config.toml")).ok()?;
+        let kept: Kept = toml::from_str(&text).ok()?;
+        let points = entry.points(&kept.config, kept.seed).ok()?;
+        let store = Store::open(&folder).ok()?;
+        points.iter().all(|point| store.has(point)).then(|| conclude(entry, kept, text, &store, &points).ok())?
     }
 
     fn run_one(&self, entry: &dyn Entry, watch: &dyn Watch) -> Result<Finished> {
         let (config, folder) = (self.config(entry)?, self.out.join(entry.name()));
         let points = entry.points(&config, self.seed)?;
         let store = Store::open(&folder)?;
-        let kept = Kept {
-            experiment: entry.name(),
-            version: env!("CARGO_PKG_VERSION"),
-            scale: self.scale,
-            seed: self.seed,
-            config: &config,
-        };
-        let kept = toml::to_string_pretty(&kept)
+        let version = env!("CARGO_PKG_VERSION").into();
+        let kept = Kept { experiment: entry.name().into(), version, scale: self.scale, seed: self.seed, config };
+        let text = toml::to_string_pretty(&kept)
             .map_err(|e| Error::input("configuration", e.to_string(), "leave it at its defaults"))?;
-        write_atomically(&folder.join("config.toml"), kept.as_bytes())?;
+        write_atomically(&folder.join("config.toml"), text.as_bytes())?;
         let left: Vec<&Value> = points.iter().filter(|point| !store.has(point)).collect();
         watch.begin(entry, points.len(), points.len() - left.len());
         let store = Mutex::new(store);
@@ -166,24 +177,29 @@ impl Plan {
         }
         let store = store.into_inner().unwrap_or_else(PoisonError::into_inner);
         store.finish(&points)?;
-        let done = store.select(&points);
-        let finished = Finished {
-            name: entry.name(),
-            title: entry.title(),
-            question: entry.question(),
-            scale: self.scale,
-            seed: self.seed,
-            version: env!("CARGO_PKG_VERSION"),
-            points: points.len(),
-            rows: done.iter().map(|done| done.rows.len()).sum(),
-            seconds: done.iter().map(|done| done.seconds).sum(),
-            config: kept,
-            summary: entry.summarise(&config, &done)?,
-        };
+        let finished = conclude(entry, kept, text, &store, &points)?;
         finished.write(&folder)?;
         watch.end(&finished);
         Ok(finished)
     }
+}
+
+/// What follows from the points that are there.
+fn conclude(entry: &dyn Entry, kept: Kept, text: String, store: &Store, points: &[Value]) -> Result<Finished> {
+    let done = store.select(points);
+    Ok(Finished {
+        name: entry.name(),
+        title: entry.title(),
+        question: entry.question(),
+        scale: kept.scale,
+        seed: kept.seed,
+        version: kept.version,
+        points: points.len(),
+        rows: done.iter().map(|done| done.rows.len()).sum(),
+        seconds: done.iter().map(|done| done.seconds).sum(),
+        config: text,
+        summary: entry.summarise(&kept.config, &done)?,
+    })
 }
 
 /// Says which point it was.

@@ -125,7 +125,7 @@ fn finished(name: &'static str, title: &'static str, figures: Vec<Figure>) -> Fi
         question: "How fast does the test error of frozen random heads fall with the number of examples? Theory says n⁻¹ for RFA once n exceeds d.",
         scale: Scale::Quick,
         seed: 20_240_207,
-        version: "0.1.0",
+        version: "0.1.0".into(),
         points: 240,
         rows: 1920,
         seconds: 431.0,
