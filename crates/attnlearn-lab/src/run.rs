@@ -110,14 +110,6 @@ impl Kept {
     }
 }
 
-/// An experiment that an earlier run has finished in its folder; `None` if there is none, or it was one of another kind.
-fn earlier(entry: &dyn Entry, folder: &Path) -> Option<Finished> {
-    let kept: Kept = toml::from_str(&std::fs::read_to_string(folder.join("config.toml")).ok()?).ok()?;
-    let points = kept.points(entry).ok()?;
-    let done = Store::open(folder).ok()?.select(&points);
-    if done.len() < points.len() { None } else { kept.finish(entry, &done).ok() }
-}
-
 impl Plan {
     /// The configuration of an experiment.
     pub fn config(&self, entry: &dyn Entry) -> Result<toml::Table> {
@@ -162,7 +154,7 @@ impl Plan {
         self.check()?;
         let mine = |entry: &&dyn Entry| self.entries.iter().any(|other| other.name() == entry.name());
         let others = all().iter().copied().filter(|entry| !mine(entry));
-        let before: Vec<Finished> = others.filter_map(|entry| earlier(entry, &self.out.join(entry.name()))).collect();
+        let before: Vec<Finished> = others.filter_map(|entry| self.earlier(entry)).collect();
         let mut finished = Vec::new();
         for (i, entry) in self.entries.iter().enumerate() {
             finished.push(self.run_one(*entry, watch)?);
@@ -173,6 +165,16 @@ impl Plan {
             write_atomically(&self.out.join("findings.md"), findings::markdown(&shown, ".").as_bytes())?;
         }
         Ok(finished)
+    }
+
+    /// An experiment that an earlier run has finished in the same folder, whatever its scale and seed were. `None` if points are missing, or if it cannot
+    /// be read any more.
+    pub fn earlier(&self, entry: &dyn Entry) -> Option<Finished> {
+        let folder = self.out.join(entry.name());
+        let kept: Kept = toml::from_str(&std::fs::read_to_string(folder.join("config.toml")).ok()?).ok()?;
+        let points = kept.points(entry).ok()?;
+        let done = Store::open(&folder).ok()?.select(&points);
+        if done.len() < points.len() { None } else { kept.finish(entry, &done).ok() }
     }
 
     fn run_one(&self, entry: &dyn Entry, watch: &dyn Watch) -> Result<Finished> {

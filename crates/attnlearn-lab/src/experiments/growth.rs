@@ -539,7 +539,10 @@ mod tests {
         let told = |powers, order| Growth::summarise(&config(), &made_up(powers, order)).unwrap().findings;
         let (slow, fast) = (told([1, 1, -1], 1.0), told([2, 1, -1], 4.0));
         assert!(slow[0].text.contains("no faster") && fast[0].text.contains("faster in m;"), "{slow:?} {fast:?}");
-        assert!(slow[2].text.contains("below the theorem's 3") && fast[2].text.contains("above the theorem's 3"), "{slow:?} {fast:?}");
+        assert!(
+            slow[2].text.contains("below the theorem's 3") && fast[2].text.contains("above the theorem's 3"),
+            "{slow:?} {fast:?}"
+        );
         assert!(slow[2].text.contains("as m^1.0") && fast[1].text.contains("m^2.0"), "{slow:?} {fast:?}");
     }
 
@@ -549,7 +552,9 @@ mod tests {
         rows.iter_mut().for_each(|row| row.row.found = false);
         let findings = Growth::summarise(&config(), &rows).unwrap().findings;
         assert!(
-            findings[0].text.contains("too few") && findings[0].text.contains("finds 0 of") && findings[2].text.contains("too few"),
+            findings[0].text.contains("too few")
+                && findings[0].text.contains("finds 0 of")
+                && findings[2].text.contains("too few"),
             "{findings:?}"
         );
     }

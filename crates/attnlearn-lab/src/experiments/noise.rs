@@ -318,14 +318,18 @@ mod tests {
         let told = |powers, times| Noise::summarise(&config, &made_up(powers, times)).unwrap().findings;
         let good = told([1.0, -0.5], 1.0);
         assert!(
-            good[0].text.contains("as theory has it") && good[1].text.contains("in 64 of 64 cases") && !good[1].text.contains("the other"),
+            good[0].text.contains("as theory has it")
+                && good[1].text.contains("in 64 of 64 cases")
+                && !good[1].text.contains("the other"),
             "{good:?}"
         );
         let slow = told([1.0, -0.25], 1.0);
         assert!(slow[0].text.contains("which the limit does follow") && slow[1].text.contains("in 0 of 64"), "{slow:?}");
         let far = told([1.0, -0.5], 2.0);
         assert!(
-            far[0].text.contains("as theory has it") && far[1].text.contains("2.00 times") && far[1].text.contains("noise of 0.0100 or more"),
+            far[0].text.contains("as theory has it")
+                && far[1].text.contains("2.00 times")
+                && far[1].text.contains("noise of 0.0100 or more"),
             "{far:?}"
         );
         let mut none = made_up([1.0, -0.5], 1.0);

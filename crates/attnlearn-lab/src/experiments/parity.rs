@@ -315,12 +315,17 @@ mod tests {
         let many = |point: &Point| if point.kind == Kind::Parity { 4_usize.pow(point.m as u32) } else { 1 };
         let told = Parity::summarise(&config, &made_up(|point| !hard(point), many)).unwrap().findings;
         assert!(
-            told[0].text.contains("up to 3 bits by 2 heads") && told[0].text.contains("wall is at m = 3") && told[0].text.contains("0 of 6"),
+            told[0].text.contains("up to 3 bits by 2 heads")
+                && told[0].text.contains("wall is at m = 3")
+                && told[0].text.contains("0 of 6"),
             "{told:?}"
         );
         assert!(told[1].text.contains("Too few parities") && told[2].text.contains("not their size"), "{told:?}");
         let told = Parity::summarise(&config, &made_up(|_| true, |_| 1)).unwrap().findings;
-        assert!(told[0].text.contains("No wall") && told[1].text.contains("no growth") && told[2].text.contains("no difference"), "{told:?}");
+        assert!(
+            told[0].text.contains("No wall") && told[1].text.contains("no growth") && told[2].text.contains("no difference"),
+            "{told:?}"
+        );
         let easy = |point: &Point| if point.kind == Kind::Parity { 1 } else { 8 };
         assert!(Parity::summarise(&config, &made_up(|_| true, easy)).unwrap().findings[2].text.contains("easier"));
     }

@@ -130,7 +130,10 @@ fn pages_hold_in_a_browser() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, html: String| {
         let path = folder.path().join(name);
-        std::fs::write(&path, html).unwrap();
+        std::fs::write(&path, &html).unwrap();
+        if let Some(folder) = pictures() {
+            std::fs::write(folder.join(name), &html).unwrap();
+        }
         path
     };
     let experiments = samples::experiments();
