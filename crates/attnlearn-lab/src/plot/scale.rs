@@ -221,7 +221,8 @@ impl Ruler {
             };
             return powers.iter().filter(|power| **power % stride == 0).map(tick).collect();
         }
-        for mantissas in [&[1.0, 3.0][..], &[1.0, 2.0, 5.0]] {
+        // Equal steps come last: over more than a factor of two they crowd at the upper end.
+        for mantissas in [&[1.0, 3.0][..], &[1.0, 2.0, 5.0], &[1.0, 2.0, 3.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0]] {
             let values = self.times(mantissas);
             if (3..=MOST).contains(&values.len()) {
                 return values.into_iter().map(|value| Tick { value, label: label(value) }).collect();
@@ -314,6 +315,8 @@ mod tests {
         assert_eq!(of(Scale::Linear, &[0.0, 1.0]), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(of(Scale::Log, &[1e-6, 1.0]), ["10^−6", "10^−5", "10^−4", "10^−3", "10^−2", "10^−1", "10^0"]);
         assert_eq!(of(Scale::Log, &[1.0, 1000.0]), ["1", "10", "100", "1000"]);
+        assert_eq!(of(Scale::Log, &[0.67, 4.44]), ["1", "2", "3"]);
+        assert_eq!(of(Scale::Log, &[0.67, 1.9]), ["0.7", "1", "1.5"]);
         assert_eq!(of(Scale::Log, &[1e-30, 1e-2]), ["10^−28", "10^−24", "10^−20", "10^−16", "10^−12", "10^−8", "10^−4"]);
         assert_eq!(of(Scale::Names(vec!["a".into(), "b".into()]), &[]), ["a", "b"]);
         let at = |values: &[f64]| written(&ruler(&Scale::Log, values).ticks_at(values).unwrap());

@@ -148,13 +148,13 @@ pub fn experiments() -> Vec<Finished> {
 
 /// A layer that was learned.
 pub fn run() -> RunPage {
-    let teacher = TeacherSpec::dense(8, 3, 8.0).draw(&mut ChaCha8Rng::seed_from_u64(2)).unwrap();
+    let teacher = TeacherSpec::dense(8, 2, 6.0).draw(&mut ChaCha8Rng::seed_from_u64(2)).unwrap();
     let source = TeacherStream::new(&teacher, 4, InputDistribution::Boolean, 7, None);
-    let learned = recovery::sculpt(&source, 3, 1 << 21, 0, &|| false).unwrap();
+    let learned = recovery::sculpt(&source, 2, 1 << 20, 0, &|| false).unwrap();
     let mut figures = phases::figures(&learned.records);
     figures.extend(learned.layer().map(|layer| phases::matrices(Some(&teacher), layer)));
     RunPage {
-        title: "A layer with three heads".into(),
+        title: "A layer with two heads".into(),
         subtitle: "d = 8, sequences of four tokens of ±1".into(),
         facts: vec![("examples".into(), learned.examples.to_string())],
         outcome: learned.outcome.to_string(),
