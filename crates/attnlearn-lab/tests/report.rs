@@ -103,7 +103,10 @@ fn a_run_that_is_stopped_has_a_page() {
     // What was finished is known to later runs, whatever they are to do themselves.
     let later = Plan { scale: Scale::Full, seed: 6, ..plan(folder.path()) };
     let first = later.earlier(&FIRST).unwrap();
-    assert_eq!((first.scale, first.seed, first.points, first.summary.findings[0].text.as_str()), (Scale::Quick, 5, 3, "They sum to 14."));
+    assert_eq!(
+        (first.scale, first.seed, first.points, first.summary.findings[0].text.as_str()),
+        (Scale::Quick, 5, 3, "They sum to 14.")
+    );
     assert!(later.earlier(&SECOND).is_none());
     let finished = plan(folder.path()).run(&Patient).unwrap();
     assert_eq!(finished.len(), 2);
