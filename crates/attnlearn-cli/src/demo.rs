@@ -75,7 +75,9 @@ impl Args {
         let spec = TeacherSpec::dense(8, 2, 6.0);
         let teacher = spec.draw(&mut values::teacher_rng(self.seed))?;
         let examples = TeacherStream::new(&teacher, K, INPUTS, self.seed, None);
-        let settings = Settings { heads: Heads::Given(spec.m), seed: self.seed, ..Settings::default() }.check(&examples)?;
+        let settings =
+            Settings { heads: Heads::Given(spec.m), seed: self.seed, sculpture: self.report.is_some(), ..Settings::default() }
+                .check(&examples)?;
         Ok(Plan { spec, teacher, examples, settings, output: self.output, page: self.report })
     }
 }

@@ -145,6 +145,7 @@ impl Args {
             held_out: self.held_out,
             delta: self.delta,
             linear_programs: self.linear_programs,
+            sculpture: self.report.is_some(),
             polish: !self.no_polish,
             seed: self.seed,
             ..Settings::default()

@@ -4,11 +4,17 @@ mod bridge;
 mod growth;
 mod noise;
 mod parity;
+mod phases;
 
 use crate::experiment::{Entry, Of};
 
-static ALL: [&dyn Entry; 4] =
-    [&Of::<growth::Growth>::new(), &Of::<parity::Parity>::new(), &Of::<noise::Noise>::new(), &Of::<bridge::Bridge>::new()];
+static ALL: [&dyn Entry; 5] = [
+    &Of::<phases::Phases>::new(),
+    &Of::<growth::Growth>::new(),
+    &Of::<parity::Parity>::new(),
+    &Of::<noise::Noise>::new(),
+    &Of::<bridge::Bridge>::new(),
+];
 
 /// All of them.
 pub fn all() -> &'static [&'static dyn Entry] {

@@ -12,7 +12,7 @@ use super::{Axis, Chart, Figure, Heat, Look, Panel, Point, Series, largest};
 use crate::stats::{Estimate, short};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::Mat;
-use attnlearn::sculpt::{Phase, Quantiles, Record};
+use attnlearn::sculpt::{Phase, Quantiles, Record, Widths};
 
 /// Everything that the records show: the body being sculpted, and how errors sank.
 pub fn figures(records: &[Record]) -> Vec<Figure> {
@@ -78,7 +78,11 @@ pub fn body(records: &[Record]) -> Option<Figure> {
     push(&mut panels, "Slabs", rows(), Axis::log("half-width η of the slabs kept"), slabs.into());
 
     let spans: Vec<&Stage<'_>> = stages.iter().filter(|stage| stage.record.phase == Phase::Span).collect();
-    let widths = [false, true].into_iter().flat_map(|apart| widths(&spans, apart)).collect();
+    let sculpture = spans.iter().rev().map(|stage| &stage.record.sculpture).find(|widths| !widths.is_empty());
+    let widths = match sculpture {
+        Some(widths) => sculpted(widths),
+        None => [false, true].into_iter().flat_map(|apart| widths(&spans, apart)).collect(),
+    };
     push(&mut panels, "Widths of the body", rows(), Axis::log("width by linear programs"), widths);
 
     let axes = |stage: &&&Stage<'_>| !stage.record.spectrum.is_empty() && stage.eta > 0.0;
@@ -92,7 +96,7 @@ pub fn body(records: &[Record]) -> Option<Figure> {
 
     let mut caption = String::from(
         "Slabs: half-widths of the slabs that are kept, medians and quartiles, against the rows accepted so far. Widths: along the directions of \
-         the heads’ hull the body should stay wide, across it it should shrink; linear programs measure it after phase 5 alone. Widest \
+         the heads’ hull the body should stay wide, across it it should shrink; linear programs measure it with what is known after phase 5. Widest \
          directions: as many half-axes as there are heads should stand out.",
     );
     if let Some(stage) = spans.iter().rev().find(|stage| stage.record.widths.len() > 1 && !stage.record.spectrum.is_empty()) {
@@ -135,6 +139,23 @@ fn last_words(record: &Record) -> String {
         short(narrowest),
         short(narrowest / across)
     )
+}
+
+/// Widths of the body of ever more rows: along every direction of the hull, along its centre, and the median of those across, with their range.
+pub fn sculpted(widths: &[Widths]) -> Vec<Series> {
+    let line = |label: String, of: &dyn Fn(&Widths) -> Option<Estimate>| {
+        Series::new(label, widths.iter().filter_map(|widths| Some((widths.rows as f64, of(widths)?))))
+    };
+    let most = widths.iter().map(|widths| widths.hull.len()).max().unwrap_or(0);
+    let mut series: Vec<Series> = (0..most)
+        .map(|i| line(format!("direction {} of the hull", i + 1), &|widths| widths.hull.get(i).copied().map(Estimate::exact)))
+        .collect();
+    series.push(line("its centre".into(), &|widths| Some(Estimate::exact(widths.centre))));
+    series.push(line("across it".into(), &|widths| {
+        let range = Quantiles::of(widths.others.iter().copied());
+        Some(Estimate { value: range.median, low: range.min, high: range.max })
+    }));
+    series
 }
 
 /// How errors sank: in the sharpening of phase 3, the search of phase 6 and the polish.

@@ -29,7 +29,7 @@ mod span;
 #[cfg(test)]
 mod testing;
 
-pub use record::{Learned, Outcome, Phase, Quantiles, Record, Stage, Unwatched, Watch};
+pub use record::{Learned, Outcome, Phase, Quantiles, Record, Stage, Unwatched, Watch, Widths};
 pub use settings::{FEWEST_EXAMPLES, Heads, Settings, ValidSettings};
 pub use sharpen::Round;
 

@@ -85,6 +85,19 @@ impl Quantiles {
     }
 }
 
+/// Widths of the body of the best rows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Widths {
+    /// How many of them.
+    pub rows: u64,
+    /// Along every direction of the hull.
+    pub hull: Vec<f64>,
+    /// Along its centre.
+    pub centre: f64,
+    /// Along some directions across both.
+    pub others: Vec<f64>,
+}
+
 /// One phase of one run. Fields that a phase has nothing to say about are empty.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
@@ -102,6 +115,8 @@ pub struct Record {
     pub spectrum: Vec<f64>,
     /// Widths of the body along the directions of the hull and, last, along its centre, where it should be narrow (phase 5).
     pub widths: Vec<f64>,
+    /// Widths of the body of ever more rows (phase 5, if asked for).
+    pub sculpture: Vec<Widths>,
     /// Rounds of sharpening (phase 3).
     pub rounds: Vec<Round>,
     /// NMSE on the validation examples (phases 6 and polish).
@@ -123,6 +138,7 @@ impl Record {
             residuals: Quantiles::default(),
             spectrum: Vec::new(),
             widths: Vec::new(),
+            sculpture: Vec::new(),
             rounds: Vec::new(),
             nmse: None,
             history: Vec::new(),

@@ -41,6 +41,8 @@ pub struct Settings {
     pub linear_programs: bool,
     /// Where too few rows agree, certify rows with projections found without a span (default true); otherwise the answer rests on agreement alone.
     pub separate: bool,
+    /// Measure how wide the body is with ever more of its slabs (default false: it costs time and is there to be looked at).
+    pub sculpture: bool,
     /// Polish the answer over all parameters (default true).
     pub polish: bool,
     /// Seed of the starting points of the search (default 0).
@@ -58,6 +60,7 @@ impl Default for Settings {
             delta: 0.01,
             net: true,
             linear_programs: false,
+            sculpture: false,
             separate: true,
             polish: true,
             seed: 0,

@@ -2,6 +2,7 @@
 
 mod finish;
 mod rounds;
+mod sculpture;
 mod split;
 
 use super::agreement::{AgreeingRow, PairTest};

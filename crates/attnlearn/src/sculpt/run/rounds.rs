@@ -1,12 +1,10 @@
 //! Phases 4–6, in rounds of ever more examples; and once more with separated projections, where too few rows agree.
 
 use super::{Run, WIDEST, validate};
-use crate::convex;
 use crate::descend::Fit;
 use crate::linalg::Mat;
 use crate::sculpt::agreement::{AgreeingRow, PairTest};
 use crate::sculpt::body::{Quarry, quality};
-use crate::sculpt::proxy::Proxy;
 use crate::sculpt::search::{self, Effort};
 use crate::sculpt::span::{Hull, norm};
 use crate::sculpt::{Heads, Phase};
@@ -125,6 +123,9 @@ impl Run<'_> {
         if let Some((_, hull)) = hulls.first() {
             record.spectrum = hull.spectrum.iter().take(12).copied().collect();
             record.widths = self.widths(rows, hull)?;
+            if self.settings.sculpture {
+                record.sculpture = self.sculpture(rows, hull)?;
+            }
         }
         record.rows_accepted = rows.len() as u64;
         record.note = match hulls.first() {
@@ -181,17 +182,10 @@ impl Run<'_> {
 
     /// Widths of the body along the hull's directions and along its centre, by linear programs.
     fn widths(&self, rows: &[AgreeingRow], hull: &Hull) -> Result<Vec<f64>> {
-        let count = rows.len().min(ROWS_OF_BODY * self.dimensions());
-        let Some(proxy) = Proxy::of(&rows[..count], self.radius(), 0.05)? else { return Ok(Vec::new()) };
         let size = norm(&hull.centre);
-        let across: Vec<f64> = hull.centre.iter().map(|x| x / size).collect();
-        let settings = convex::Settings { tolerance: 1e-6, ..Default::default() };
-        let mut widths = Vec::new();
-        for direction in hull.directions.iter().chain([&across]) {
-            let extent = convex::extent(&proxy.body, direction, &settings)?;
-            widths.push(extent.high - extent.low);
-        }
-        Ok(widths)
+        let centre: Vec<f64> = hull.centre.iter().map(|x| x / size).collect();
+        let directions = hull.directions.iter().chain([&centre]);
+        Ok(self.widths_along(rows, ROWS_OF_BODY * self.dimensions(), directions)?.unwrap_or_default())
     }
 
     pub fn separated_round(&mut self, before: Answer) -> Result<Answer> {
