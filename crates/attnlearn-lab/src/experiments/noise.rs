@@ -322,7 +322,9 @@ mod tests {
         assert!(slow[0].contains("which the limit does follow") && slow[1].contains("in 0 of 64"), "{slow:?}");
         let far = told([1.0, -0.5], 2.0);
         assert!(
-            far[0].contains("as theory has it") && far[1].contains("2.00 times") && far[1].contains("noise of 0.0100 or more"),
+            far[0].contains("as theory has it")
+                && far[1].contains("2.00 (2.00 to 2.00) times")
+                && far[1].contains("noise of 0.0100 or more"),
             "{far:?}"
         );
         let mut none = made_up([1.0, -0.5], 1.0);
