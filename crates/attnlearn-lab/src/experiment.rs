@@ -70,6 +70,16 @@ pub enum Stance {
 }
 
 impl Finding {
+    /// As claimed, or not as claimed, if the data tell either.
+    pub fn judged(text: impl Into<String>, agrees: bool, differs: bool) -> Self {
+        let stance = match (agrees, differs) {
+            (true, false) => Stance::Agrees,
+            (false, true) => Stance::Differs,
+            _ => Stance::Open,
+        };
+        Self { text: text.into(), stance }
+    }
+
     /// Seen as claimed.
     pub fn agrees(text: impl Into<String>) -> Self {
         Self { text: text.into(), stance: Stance::Agrees }

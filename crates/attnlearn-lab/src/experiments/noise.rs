@@ -185,16 +185,15 @@ fn rates(config: &Config, rows: &Measurements<Noise>) -> Finding {
         return Finding::open("Too few teachers were found to say how errors grow with noise.");
     };
     let theory = |fits: [Estimate; 2]| fits.iter().zip(RATES).all(|(fit, rate)| !fit.above(rate) && !fit.below(rate));
-    let seen = |verdict: &str| {
-        format!(
-            "The error of the worst head grows as σ^{level} n^{n}, that of the statistical limit as σ^{best_level} n^{best_n}: {verdict}."
-        )
+    let verdict = match (theory([level, n]), theory([best_level, best_n])) {
+        (true, _) => "as theory has it",
+        (false, true) => "not the σ n^−0.5 of theory, which the limit does follow",
+        (false, false) => "not quite the σ n^−0.5 of theory, and neither is the limit's",
     };
-    match (theory([level, n]), theory([best_level, best_n])) {
-        (true, _) => Finding::agrees(seen("as theory has it")),
-        (false, true) => Finding::differs(seen("not the σ n^−0.5 of theory, which the limit does follow")),
-        (false, false) => Finding::differs(seen("not quite the σ n^−0.5 of theory, and neither is the limit's")),
-    }
+    let text = format!(
+        "The error of the worst head grows as σ^{level} n^{n}, that of the statistical limit as σ^{best_level} n^{best_n}: {verdict}."
+    );
+    Finding::judged(text, theory([level, n]), !theory([level, n]))
 }
 
 fn nearness(rows: &Measurements<Noise>) -> Result<String> {
@@ -328,7 +327,7 @@ mod tests {
         let far = told([1.0, -0.5], 2.0);
         assert!(
             far[0].text.contains("as theory has it")
-                && far[1].text.contains("2.00 times")
+                && far[1].text.contains("2.00 (2.00 to 2.00) times")
                 && far[1].text.contains("noise of 0.0100 or more"),
             "{far:?}"
         );

@@ -102,8 +102,8 @@ impl Experiment for Parity {
     fn config(scale: Scale) -> Config {
         Config {
             seeds: scale.pick(3, 10),
-            heads: scale.pick(vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5, 6]),
-            dims: scale.pick(vec![6], vec![7, 8]),
+            heads: scale.pick(vec![1, 2, 3, 4, 6], vec![1, 2, 3, 4, 5, 6]),
+            dims: scale.pick(vec![7], vec![7, 8]),
             starts: scale.pick(7, 31),
         }
     }
@@ -150,30 +150,35 @@ fn count<'a>(rows: impl Iterator<Item = &'a Found>) -> (usize, usize) {
     rows.fold((0, 0), |(solved, all), row| (solved + usize::from(row.row.solved), all + 1))
 }
 
-/// The largest parity that is always found, and the first that is not.
+/// The least m from which on fewer than half are found.
 fn wall(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
     let mut heads = config.heads.clone();
     heads.sort_unstable();
-    let mut always = None;
-    for m in heads {
-        let (solved, all) = count(of(rows, Kind::Parity).filter(|row| row.point.m == m));
-        if all == 0 {
-            continue;
+    let here = |m: usize| of(rows, Kind::Parity).filter(move |row| row.point.m == m);
+    let counts: Vec<(usize, (usize, usize))> =
+        heads.into_iter().map(|m| (m, count(here(m)))).filter(|(_, (_, all))| *all > 0).collect();
+    let below = counts.iter().rev().take_while(|(_, (solved, all))| 2 * solved < *all).count();
+    let (before, behind) = counts.split_at(counts.len() - below);
+    let told = |counts: &[(usize, (usize, usize))]| -> Result<String> {
+        let (solved, all) = counts.iter().fold((0, 0), |sum, (_, (solved, all))| (sum.0 + solved, sum.1 + all));
+        Ok(format!("{solved} of {all} found, a rate of {}", stats::rate(solved, all)?))
+    };
+    let bits = |m: usize| m / 2 * 2 + 1;
+    Ok(match (before.last(), behind.first()) {
+        (None, None) => "No parity was tried.".into(),
+        (Some((m, _)), None) => format!("No wall is seen up to {m} heads and parities of {} bits: {}.", bits(*m), told(before)?),
+        (None, Some((m, _))) => {
+            format!("The wall is at the fewest heads tried, {m}, parities of {} bits: {}.", bits(*m), told(behind)?)
         }
-        let bits = m / 2 * 2 + 1;
-        if solved < all {
-            let rate = stats::rate(solved, all)?;
-            let before = always
-                .map_or(String::new(), |(m, bits)| format!("Parities of up to {bits} bits by {m} heads are always found; "));
-            return Ok(format!(
-                "{before}the wall is at m = {m}: of those of {bits} bits {solved} of {all} are found, a rate of {rate}."
-            ));
-        }
-        always = Some((m, bits));
-    }
-    Ok(always.map_or("No parity was tried.".into(), |(m, bits)| {
-        format!("No wall is seen: every parity is found, of up to {bits} bits by {m} heads.")
-    }))
+        (Some((last, _)), Some((m, _))) => format!(
+            "Up to {last} heads and parities of {} bits: {}; from {m} heads and {} bits on: {}. That is the wall within {} starts.",
+            bits(*last),
+            told(before)?,
+            bits(*m),
+            told(behind)?,
+            config.starts
+        ),
+    })
 }
 
 /// Starts a success of so many heads: the inverse of a rate, whose interval is known for no success at all.
@@ -185,33 +190,41 @@ fn price<'a>(rows: impl Iterator<Item = &'a Found>) -> Result<Estimate> {
     Ok(Estimate { value: if solved > 0 { rate.value.recip() } else { least }, low: least, high: rate.low.recip() })
 }
 
-/// How starts a success grow with m, as far as there are successes.
+/// How starts a success grow with m, the exponent as far as there are successes.
 fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<Finding> {
-    let mut points = Vec::new();
+    let mut prices = Vec::new();
     for &m in &config.heads {
         let here = || of(rows, Kind::Parity).filter(move |row| row.point.m == m);
-        if count(here()).0 > 0 {
-            points.push((m, price(here())?));
+        if here().next().is_some() {
+            prices.push((m, count(here()).0 > 0, price(here())?));
         }
     }
-    let logs: Vec<(f64, f64)> = points.iter().map(|(m, price)| (*m as f64, price.value.ln())).collect();
-    let (Some(slope), Some((first, from)), Some((last, to))) = (stats::slope(&logs), points.first(), points.last()) else {
-        return Ok(Finding::open("Too few parities were found to say how starts grow with m."));
+    prices.sort_by_key(|(m, ..)| *m);
+    let (Some(first), Some(last)) = (prices.first(), prices.last()) else {
+        return Ok(Finding::open("No parity was tried."));
     };
-    let factor = [slope.value, slope.low, slope.high].map(|log| short(log.exp()));
-    let seen = |verdict: &str| {
-        format!(
-            "A parity takes {from} starts a success with m = {first} and {to} with m = {last}, times {} ({} to {}) for a further head: {verdict}.",
-            factor[0], factor[1], factor[2]
-        )
+    let told = |(m, known, price): &(usize, bool, Estimate)| {
+        if *known {
+            format!("{price} starts a success with m = {m}")
+        } else {
+            format!("more than {} with m = {m}", short(price.low))
+        }
     };
-    Ok(if to.above(from.high) {
-        Finding::agrees(seen("more with more heads, as lower bounds say"))
-    } else if to.below(from.low) {
-        Finding::differs(seen("fewer with more heads, against what lower bounds say of the worst case"))
+    let verdict = if last.2.above(first.2.high) {
+        "more with more heads, as lower bounds say"
+    } else if last.2.below(first.2.low) {
+        "fewer with more heads, against what lower bounds say of the worst case"
     } else {
-        Finding::open(seen("no growth is to be told from chance"))
-    })
+        "no growth is to be told from chance"
+    };
+    let logs: Vec<(f64, f64)> =
+        prices.iter().filter(|(_, known, _)| *known).map(|(m, _, price)| (*m as f64, price.value.ln())).collect();
+    let further = match stats::slope(&logs).map(|slope| [slope.value, slope.low, slope.high].map(|log| short(log.exp()))) {
+        Some([value, low, high]) => format!(", times {value} ({low} to {high}) for a further head where any succeed"),
+        None => String::new(),
+    };
+    let text = format!("A parity takes {} and {}{further}: {verdict}.", told(first), told(last));
+    Ok(Finding::judged(text, last.2.above(first.2.high), last.2.below(first.2.low)))
 }
 
 /// Parities beside random heads, of the same m, d and seeds.
@@ -311,23 +324,25 @@ mod tests {
     #[test]
     fn sentences_follow_the_wall() {
         let config = Parity::config(Scale::Quick);
-        let hard = |point: &Point| point.kind == Kind::Parity && point.m > 2;
-        let many = |point: &Point| if point.kind == Kind::Parity { 4_usize.pow(point.m as u32) } else { 1 };
-        let told = Parity::summarise(&config, &made_up(|point| !hard(point), many)).unwrap().findings;
+        let told = |solved: &dyn Fn(&Point) -> bool, starts: &dyn Fn(&Point) -> usize| {
+            Parity::summarise(&config, &made_up(solved, starts)).unwrap().findings
+        };
+        let parity = |point: &Point| point.kind == Kind::Parity;
+        let dear = |point: &Point| if parity(point) { 4_usize.pow(point.m as u32) } else { 1 };
+        let hard = told(&|point| !parity(point) || point.m < 4, &dear);
+        assert!(hard[0].text.contains("Up to 3 heads and parities of 3 bits: 18 of 18"), "{hard:?}");
+        assert!(hard[0].text.contains("from 4 heads and 5 bits on: 0 of 12"), "{hard:?}");
+        assert!(hard[1].text.contains("times 4.00 (4.00 to 4.00)") && hard[1].text.contains("more than"), "{hard:?}");
+        assert!(hard[1].text.contains("as lower bounds say") && hard[2].text.contains("not their size"), "{hard:?}");
+        let same = told(&|_| true, &|_| 1);
         assert!(
-            told[0].text.contains("up to 3 bits by 2 heads")
-                && told[0].text.contains("wall is at m = 3")
-                && told[0].text.contains("0 of 6"),
-            "{told:?}"
+            same[0].text.contains("No wall") && same[1].text.contains("no growth") && same[2].text.contains("no difference"),
+            "{same:?}"
         );
-        assert!(told[1].text.contains("Too few parities") && told[2].text.contains("not their size"), "{told:?}");
-        let told = Parity::summarise(&config, &made_up(|_| true, |_| 1)).unwrap().findings;
-        assert!(
-            told[0].text.contains("No wall") && told[1].text.contains("no growth") && told[2].text.contains("no difference"),
-            "{told:?}"
-        );
-        let easy = |point: &Point| if point.kind == Kind::Parity { 1 } else { 8 };
-        assert!(Parity::summarise(&config, &made_up(|_| true, easy)).unwrap().findings[2].text.contains("easier"));
+        let easy = told(&|_| true, &|point| if parity(point) { 1 } else { 8 });
+        assert!(easy[2].text.contains("easier"), "{easy:?}");
+        let fewer = told(&|_| true, &|point| if point.m == 1 { 64 } else { 1 });
+        assert!(fewer[1].text.contains("fewer with more heads"), "{fewer:?}");
     }
 
     #[test]
