@@ -8,6 +8,7 @@
 
 pub mod experiment;
 pub mod experiments;
+pub mod features;
 #[cfg(feature = "parquet")]
 mod parquet;
 pub mod plot;

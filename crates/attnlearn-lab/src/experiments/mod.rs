@@ -1,8 +1,22 @@
 //! All experiments, in the order of the report: what frozen heads learn, then what recovery does.
 
-use crate::experiment::Entry;
+mod complexity;
+mod descent;
+mod heads;
+mod means;
+mod samples;
+mod softmax;
 
-static ALL: [&dyn Entry; 0] = [];
+use crate::experiment::{Entry, Of};
+
+static ALL: [&dyn Entry; 6] = [
+    &Of::<samples::Samples>::new(),
+    &Of::<means::Means>::new(),
+    &Of::<heads::Heads>::new(),
+    &Of::<complexity::Complexity>::new(),
+    &Of::<descent::Descent>::new(),
+    &Of::<softmax::Softmax>::new(),
+];
 
 /// All of them.
 pub fn all() -> &'static [&'static dyn Entry] {
