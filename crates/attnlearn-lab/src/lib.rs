@@ -8,6 +8,7 @@
 
 pub mod experiment;
 pub mod experiments;
+pub mod features;
 pub mod findings;
 #[cfg(feature = "parquet")]
 mod parquet;

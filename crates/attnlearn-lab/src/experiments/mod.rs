@@ -1,14 +1,26 @@
 //! All experiments, in the order of the report: what frozen heads learn, then what recovery does.
 
 mod bridge;
+mod complexity;
+mod descent;
 mod growth;
+mod heads;
+mod means;
 mod noise;
 mod parity;
 mod phases;
+mod samples;
+mod softmax;
 
 use crate::experiment::{Entry, Of};
 
-static ALL: [&dyn Entry; 5] = [
+static ALL: [&dyn Entry; 11] = [
+    &Of::<samples::Samples>::new(),
+    &Of::<means::Means>::new(),
+    &Of::<heads::Heads>::new(),
+    &Of::<complexity::Complexity>::new(),
+    &Of::<descent::Descent>::new(),
+    &Of::<softmax::Softmax>::new(),
     &Of::<phases::Phases>::new(),
     &Of::<growth::Growth>::new(),
     &Of::<parity::Parity>::new(),

@@ -21,8 +21,10 @@ pub struct KernelFit {
     pub a: Mat<f64>,
     /// `b`.
     pub intercept: Vec<f64>,
-    /// λ.
+    /// λ; the first target's where every target has its own.
     pub lambda: f64,
+    /// λ of every target: all the same unless [`Options::apart`].
+    pub lambdas: Vec<f64>,
     /// Errors of all ridges tried, for [`Ridge::Auto`].
     pub path: Vec<PathPoint>,
     /// The sets that the kernel is evaluated at.
@@ -56,21 +58,22 @@ pub fn fit_kernel(kernel: &KernelSpec, source: &dyn SetSource, options: &Options
     let null = if targets.intercept { trace / k.nrows() as f64 } else { 0.0 };
     add_null(&mut k, &targets, null);
     let mut dual = Dual { k, feature_means: Vec::new(), trace, null };
-    let (alpha, lambda, path) = if let Ridge::Auto = options.ridge {
-        let (chosen, _) = dual_path(dual, &targets, given(options), options.path, watch)?;
-        (chosen.answer, chosen.lambda, chosen.path)
+    let (alpha, lambdas, path) = if let Ridge::Auto = options.ridge {
+        let (chosen, _) = dual_path(dual, &targets, given(options), options, watch)?;
+        (chosen.answer, chosen.lambdas, chosen.path)
     } else {
         watch.begin(Stage::Factor);
         let lambda = fixed(options, trace, targets.len(), targets.total);
         factor(&mut dual.k, lambda * targets.total, watch)?;
         let mut alpha = targets.y.clone();
         cholesky::solve(dual.k.as_ref(), alpha.as_mut());
-        (alpha, lambda, Vec::new())
+        (alpha, vec![lambda; targets.y.ncols()], Vec::new())
     };
     let a = targets.coefficients(&alpha);
     // b = ȳ − Σ_j k̄_j a_j.
     let intercept = targets.intercepts(&means, &a);
-    Ok(KernelFit { a, intercept, lambda, path, sets, seconds: clock.seconds() })
+    let lambda = lambdas.first().copied().unwrap_or(0.0);
+    Ok(KernelFit { a, intercept, lambda, lambdas, path, sets, seconds: clock.seconds() })
 }
 
 /// `K ← K̃`; gives `k̄_i`, or zeros without an intercept.

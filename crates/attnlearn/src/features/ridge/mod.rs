@@ -16,7 +16,7 @@
 //! to it as soon as their sketch shows that they will not (`plan.rs`). Where the ridge is to be chosen it takes conjugate gradients only
 //! if neither of the others fits in memory, because those alone give leave-one-out errors.
 //!
-//! [`Ridge::Auto`] is the ridge of least error on a path: of the exact leave-one-out error by the direct solvers (`path.rs`), of
+//! [`Ridge::Auto`] is the ridge of least error on a path (one for all targets, or one for each, [`Options::apart`]): of the exact leave-one-out error by the direct solvers (`path.rs`), of
 //! generalised cross-validation, estimated to about a per cent, by conjugate gradients (`walk.rs`). [`Ridge::Ridgeless`] is the limit
 //! `λ → 0`, the solution of least norm, by the smallest shift that is stable: `Wλ = ε √m tr(Φ̃ᵀΦ̃)`, `m = min(n, p)`,
 //! in double precision and on the smaller of the two matrices.
@@ -119,6 +119,8 @@ pub struct Options {
     pub lambdas: Vec<f64>,
     /// How many to choose.
     pub path: usize,
+    /// Whether every target has its own ridge of least leave-one-out error, rather than all of them one. Not by conjugate gradients.
+    pub apart: bool,
     /// When conjugate gradients stop.
     pub accuracy: Accuracy,
     /// Iterations after which they stop regardless; as many again may choose the ridge.
@@ -140,6 +142,7 @@ impl Default for Options {
             memory: 8 << 30,
             lambdas: Vec::new(),
             path: 20,
+            apart: false,
             accuracy: Accuracy::Objective(1e-4),
             iterations: 1000,
             rank: None,
@@ -214,8 +217,10 @@ pub struct Fit {
     pub v: Mat<f64>,
     /// `b`.
     pub intercept: Vec<f64>,
-    /// λ.
+    /// λ; the first target's where every target has its own.
     pub lambda: f64,
+    /// λ of every target: all the same unless [`Options::apart`].
+    pub lambdas: Vec<f64>,
     /// Errors of all ridges tried, for [`Ridge::Auto`].
     pub path: Vec<PathPoint>,
     /// How it was solved.
@@ -337,9 +342,9 @@ fn by_gram<T: Field>(
         gram
     };
     let mut normal = gram.normal_equations(options.intercept)?;
-    let (v, lambda, path) = if let Some(targets) = targets {
-        let chosen = gram_path(data, &mut normal, targets, given(options), options.path, watch)?;
-        (chosen.answer, chosen.lambda, chosen.path)
+    let (v, lambdas, path) = if let Some(targets) = targets {
+        let chosen = gram_path(data, &mut normal, targets, given(options), options, watch)?;
+        (chosen.answer, chosen.lambdas, chosen.path)
     } else {
         watch.begin(Stage::Factor);
         let trace = (0..normal.g.nrows()).map(|i| normal.g[(i, i)]).sum();
@@ -347,31 +352,35 @@ fn by_gram<T: Field>(
         factor(&mut normal.g, lambda * normal.weight, watch)?;
         let mut v = normal.r.clone();
         cholesky::solve(normal.g.as_ref(), v.as_mut());
-        (v, lambda, Vec::new())
+        (v, vec![lambda; normal.r.ncols()], Vec::new())
     };
-    Ok(Fit { intercept: normal.intercepts(&v), v, lambda, path, ..Fit::new(Solver::Gram) })
+    Ok(Fit { intercept: normal.intercepts(&v), v, path, ..Fit::new(Solver::Gram, lambdas) })
 }
 
 fn by_dual<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, watch: &dyn Watch) -> Result<Fit> {
     let mut dual = Dual::gather(data, targets, watch)?;
-    let (alpha, lambda, path, means) = if let Ridge::Auto = options.ridge {
-        let (chosen, means) = dual_path(dual, targets, given(options), options.path, watch)?;
-        (chosen.answer, chosen.lambda, chosen.path, means)
+    let (alpha, lambdas, path, means) = if let Ridge::Auto = options.ridge {
+        let (chosen, means) = dual_path(dual, targets, given(options), options, watch)?;
+        (chosen.answer, chosen.lambdas, chosen.path, means)
     } else {
         watch.begin(Stage::Factor);
         let lambda = fixed(options, dual.trace, targets.len(), targets.total);
         factor(&mut dual.k, lambda * targets.total, watch)?;
         let mut alpha = cast::<T>(&targets.y);
         cholesky::solve(dual.k.as_ref(), alpha.as_mut());
-        (widen(&alpha), lambda, Vec::new(), dual.feature_means)
+        (widen(&alpha), vec![lambda; targets.y.ncols()], Vec::new(), dual.feature_means)
     };
     let v = pull_back(data, &targets.coefficients(&alpha), watch)?;
-    Ok(Fit { intercept: targets.intercepts(&means, &v), v, lambda, path, ..Fit::new(Solver::Dual) })
+    Ok(Fit { intercept: targets.intercepts(&means, &v), v, path, ..Fit::new(Solver::Dual, lambdas) })
 }
 
 /// What is returned has not reached its accuracy if iterations ran out, or were not worth beginning.
 fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, plan: Plan, watch: &dyn Watch) -> Result<Fit> {
-    let choose = matches!(options.ridge, Ridge::Auto);
+    let (choose, t) = (matches!(options.ridge, Ridge::Auto), targets.y.ncols());
+    if choose && options.apart && t > 1 {
+        let remedy = "use gram or dual, or fit one target at a time";
+        return Err(Error::input("solver", "conjugate gradients choose one ridge for all targets", remedy));
+    }
     let columns = if choose { walk::with_probes(targets, options.seed) } else { targets.y.clone() };
     let operator = Operator::new(*data, targets, &columns, plan.keep, watch)?;
     let mut sketch = Nystrom::new(operator.size(), options.rank, plan.rank, options.seed);
@@ -385,7 +394,7 @@ fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, pla
     if let Some((_, direct)) = plan.otherwise
         && !sketch.pays(&operator, mu, options.accuracy.gain(), direct, watch)?
     {
-        return Ok(Fit { residual: f64::INFINITY, reached: false, ..Fit::new(Solver::Cg) });
+        return Ok(Fit { residual: f64::INFINITY, reached: false, ..Fit::new(Solver::Cg, vec![lambda; t]) });
     }
     let preconditioner = sketch.precondition(&operator, mu, options.accuracy.gain(), watch)?;
     let system = System { a: &operator, mu, preconditioner };
@@ -394,15 +403,16 @@ fn by_cg<T: Field>(data: &Data<'_, T>, targets: &Targets, options: &Options, pla
     let solution = system.solve(&rhs, &squares, state, options.accuracy, options.iterations, watch)?;
     let (v, intercept) = operator.values(&solution.x, watch)?;
     let (iterations, residual, reached) = (walked + solution.iterations, solution.residual, solution.reached);
-    Ok(Fit { v, intercept, lambda, path, iterations, residual, reached, ..Fit::new(Solver::Cg) })
+    Ok(Fit { v, intercept, path, iterations, residual, reached, ..Fit::new(Solver::Cg, vec![lambda; t]) })
 }
 
 impl Fit {
-    fn new(solver: Solver) -> Self {
+    fn new(solver: Solver, lambdas: Vec<f64>) -> Self {
         Self {
             v: Mat::new(),
             intercept: Vec::new(),
-            lambda: 0.0,
+            lambda: lambdas.first().copied().unwrap_or(0.0),
+            lambdas,
             path: Vec::new(),
             solver,
             iterations: 0,

@@ -17,7 +17,7 @@ use super::dual::{Dual, cast, widen};
 use super::gram::{Normal, PANEL};
 use super::panel::Data;
 use super::targets::Targets;
-use super::{Stage, Watch};
+use super::{Options, Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::Mat;
 use crate::linalg::band::{BandFactor, BandForm, HALF};
@@ -83,31 +83,51 @@ pub(super) fn bytes(m: usize, count: usize) -> u64 {
 /// The path and the answer at the ridge of least leave-one-out error.
 pub(super) struct Chosen {
     pub path: Vec<PathPoint>,
-    pub lambda: f64,
+    /// λ of every target.
+    pub lambdas: Vec<f64>,
     /// `α̃` from the dual, `v` from the Gram.
     pub answer: Mat<f64>,
 }
 
 /// Sums of one ridge over examples.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 struct Sums {
-    loo: f64,
+    /// One a target.
+    loo: Vec<f64>,
     training: f64,
     freedom: f64,
 }
 
 impl Sums {
-    /// An example of weight `root²` whose residuals (already times `root`) add up to `squares`.
-    fn add(&mut self, squares: f64, slack: f64) {
-        self.training += squares;
-        self.loo += squares / (slack * slack);
-        self.freedom += 1.0 - slack;
+    fn new(targets: usize) -> Self {
+        Self { loo: vec![0.0; targets], training: 0.0, freedom: 0.0 }
+    }
+
+    /// An example whose residuals, times the root of its weight, are `μ` times `over`, and whose leverage is `1 − μ` times `slack`.
+    fn add(&mut self, over: impl Iterator<Item = f64>, slack: f64, mu: f64) {
+        for (loo, residual) in self.loo.iter_mut().zip(over) {
+            self.training += (mu * residual).powi(2);
+            *loo += (residual / slack).powi(2);
+        }
+        self.freedom += 1.0 - mu * slack;
     }
 
     fn point(&self, lambda: f64, total: f64, n: f64) -> PathPoint {
         let (training, share) = (self.training / total, 1.0 - self.freedom / n);
-        PathPoint { lambda, loo: Some(self.loo / total), gcv: training / (share * share), training, freedom: self.freedom }
+        let loo = self.loo.iter().sum::<f64>() / total;
+        PathPoint { lambda, loo: Some(loo), gcv: training / (share * share), training, freedom: self.freedom }
     }
+}
+
+/// Which ridge of the path every target has: that of least error of its own, or of all together.
+fn choose(path: &[PathPoint], sums: &[&Sums], targets: usize, apart: bool) -> Result<Vec<usize>> {
+    if !apart {
+        return Ok(vec![best(path)?; targets]);
+    }
+    let of = |j: usize| -> Vec<PathPoint> {
+        path.iter().zip(sums).map(|(point, sums)| PathPoint { loo: Some(sums.loo[j]), ..*point }).collect()
+    };
+    (0..targets).map(|j| best(&of(j))).collect()
 }
 
 /// Where the error is least.
@@ -127,12 +147,12 @@ pub(super) fn dual_path<T: Field>(
     dual: Dual<T>,
     targets: &Targets,
     lambdas: Option<&[f64]>,
-    count: usize,
+    options: &Options,
     watch: &dyn Watch,
 ) -> Result<(Chosen, Vec<f64>)> {
     let Dual { k, feature_means, trace, null } = dual;
     let (n, t) = (targets.len(), targets.y.ncols());
-    let lambdas = lambdas.map_or_else(|| grid::<T>(trace / targets.total, count), <[f64]>::to_vec);
+    let lambdas = lambdas.map_or_else(|| grid::<T>(trace / targets.total, options.path), <[f64]>::to_vec);
     watch.begin(Stage::Band);
     let form = BandForm::new(k, &|| watch.interrupted()).map_err(halted)?;
     watch.begin(Stage::Path);
@@ -143,7 +163,7 @@ pub(super) fn dual_path<T: Field>(
         widen(&form.rotate_back(x.as_ref()))
     };
     let seen = targets.roots.iter().filter(|&&root| root > 0.0).count() as f64;
-    let mut path = Vec::with_capacity(lambdas.len());
+    let mut tried = Vec::with_capacity(lambdas.len());
     for (done, &lambda) in lambdas.iter().enumerate() {
         if watch.interrupted() {
             return Err(Error::Interrupted);
@@ -151,23 +171,25 @@ pub(super) fn dual_path<T: Field>(
         let mu = lambda * targets.total;
         if let Ok(factor) = form.factor(mu) {
             let (alpha, diagonal) = (solve(&factor), factor.energies(form.q().transpose()));
-            let mut sums = Sums::default();
+            let mut sums = Sums::new(t);
             for i in (0..n).filter(|&i| targets.roots[i] > 0.0) {
                 let u = if targets.intercept { targets.roots[i].powi(2) / targets.total / (null + mu) } else { 0.0 };
-                let squares: f64 = (0..t).map(|j| alpha[(i, j)].powi(2)).sum();
-                let slack = diagonal[i] - u;
-                sums.training += mu * mu * squares;
-                sums.loo += squares / (slack * slack);
-                sums.freedom += 1.0 - mu * slack;
+                sums.add((0..t).map(|j| alpha[(i, j)]), diagonal[i] - u, mu);
             }
-            path.push(sums.point(lambda, targets.total, seen));
+            tried.push((lambda, sums));
         }
         watch.advance(done as u64 + 1, lambdas.len() as u64);
     }
-    let chosen = best(&path)?;
-    let lambda = path[chosen].lambda;
-    let factor = form.factor(lambda * targets.total).map_err(|_| not_finite())?;
-    Ok((Chosen { answer: solve(&factor), path, lambda }, feature_means))
+    let path: Vec<PathPoint> = tried.iter().map(|(lambda, sums)| sums.point(*lambda, targets.total, seen)).collect();
+    let sums: Vec<&Sums> = tried.iter().map(|(_, sums)| sums).collect();
+    let chosen = choose(&path, &sums, t, options.apart)?;
+    let mut answer = Mat::zeros(n, t);
+    for index in (0..path.len()).filter(|index| chosen.contains(index)) {
+        let factor = form.factor(path[index].lambda * targets.total).map_err(|_| not_finite())?;
+        take(&mut answer, &solve(&factor), |j| chosen[j] == index);
+    }
+    let lambdas = chosen.iter().map(|&index| path[index].lambda).collect();
+    Ok((Chosen { answer, path, lambdas }, feature_means))
 }
 
 /// From the Gram, with one more pass over the examples; `normal.g` is used up.
@@ -176,12 +198,12 @@ pub(super) fn gram_path<T: Field>(
     normal: &mut Normal,
     targets: &Targets,
     lambdas: Option<&[f64]>,
-    count: usize,
+    options: &Options,
     watch: &dyn Watch,
 ) -> Result<Chosen> {
     let (p, t, total) = (normal.r.nrows(), normal.r.ncols(), normal.weight);
     let trace: f64 = (0..p).map(|i| normal.g[(i, i)]).sum();
-    let lambdas = lambdas.map_or_else(|| grid::<f64>(trace / total, count), <[f64]>::to_vec);
+    let lambdas = lambdas.map_or_else(|| grid::<f64>(trace / total, options.path), <[f64]>::to_vec);
     watch.begin(Stage::Band);
     let form = BandForm::new(std::mem::replace(&mut normal.g, Mat::new()), &|| watch.interrupted()).map_err(halted)?;
     watch.begin(Stage::Path);
@@ -195,7 +217,7 @@ pub(super) fn gram_path<T: Field>(
             Some((lambda, factor, x))
         })
         .collect();
-    let mut sums = vec![Sums::default(); factors.len()];
+    let mut sums = vec![Sums::new(t); factors.len()];
     let blocks = data.source.blocks();
     let step = (PANEL / SetBlock::CAPACITY) as u64;
     let mut buffer = vec![T::ZERO; p * PANEL.min(targets.len())];
@@ -221,8 +243,8 @@ pub(super) fn gram_path<T: Field>(
             product(fits.as_mut(), false, 1.0, z.transpose(), x.as_ref());
             for i in (0..n).filter(|&i| targets.roots[start + i] > 0.0) {
                 let intercept = if targets.intercept { targets.roots[start + i].powi(2) / total } else { 0.0 };
-                let squares: f64 = (0..t).map(|j| (targets.y[(start + i, j)] - fits[(i, j)]).powi(2)).sum();
-                sums.add(squares, 1.0 - leverages[i] - intercept);
+                let residuals = (0..t).map(|j| targets.y[(start + i, j)] - fits[(i, j)]);
+                sums.add(residuals, 1.0 - leverages[i] - intercept, 1.0);
             }
         }
         (first, start) = (first + step, start + n);
@@ -230,8 +252,20 @@ pub(super) fn gram_path<T: Field>(
     }
     let seen = targets.roots.iter().filter(|&&root| root > 0.0).count() as f64;
     let path: Vec<PathPoint> = factors.iter().zip(&sums).map(|((lambda, ..), sums)| sums.point(*lambda, total, seen)).collect();
-    let chosen = best(&path)?;
-    Ok(Chosen { lambda: path[chosen].lambda, answer: form.rotate_back(factors[chosen].2.as_ref()), path })
+    let chosen = choose(&path, &sums.iter().collect::<Vec<_>>(), t, options.apart)?;
+    let mut rotated = Mat::zeros(p, t);
+    for index in (0..path.len()).filter(|index| chosen.contains(index)) {
+        take(&mut rotated, &factors[index].2, |j| chosen[j] == index);
+    }
+    let lambdas = chosen.iter().map(|&index| path[index].lambda).collect();
+    Ok(Chosen { lambdas, answer: form.rotate_back(rotated.as_ref()), path })
+}
+
+/// Copies the columns that are wanted.
+fn take(to: &mut Mat<f64>, from: &Mat<f64>, wanted: impl Fn(usize) -> bool) {
+    for j in (0..to.ncols()).filter(|&j| wanted(j)) {
+        to.col_as_slice_mut(j).copy_from_slice(from.col_as_slice(j));
+    }
 }
 
 fn halted(halt: Halt) -> Error {

@@ -199,6 +199,37 @@ fn leave_one_out_is_exact() {
     }
 }
 
+/// Targets that are fitted together, each with its own ridge, are fitted as if each were alone.
+#[test]
+fn ridges_apart_are_those_of_targets_alone() {
+    for (n, p) in [(30, 50), (70, 20)] {
+        let map = Waves { p, decay: 0.8 };
+        let mut block = examples(n, 2, true).block().clone();
+        // Hardly anything but noise: it asks for another ridge.
+        block.y.iter_mut().skip(1).step_by(2).enumerate().for_each(|(i, y)| *y = 0.01 * *y + ((i * 7919 + 13) % 101) as f64);
+        let sets = Sets::new(block);
+        let alone = |j: usize| {
+            let mut block = sets.block().clone();
+            block.shape.targets = 1;
+            block.y = sets.block().y.iter().copied().skip(j).step_by(2).collect();
+            Sets::new(block)
+        };
+        for solver in [Solver::Gram, Solver::Dual] {
+            let given = Options { solver, apart: true, ..Options::default() };
+            let both = fit::<f64>(&map, &sets, &given, &Unwatched).unwrap();
+            for j in 0..2 {
+                let one = fit::<f64>(&map, &alone(j), &given, &Unwatched).unwrap();
+                assert!((both.lambdas[j] / one.lambda - 1.0).abs() < 1e-9 && one.lambdas.len() == 1);
+                let gap = (both.v.col(j) - one.v.col(0)).norm_l2() / one.v.norm_l2();
+                assert!(gap < 1e-8 && (both.intercept[j] - one.intercept[0]).abs() < 1e-8, "{solver:?} {n} {j}: {gap}");
+            }
+            assert!(both.lambdas[1] > 2.0 * both.lambdas[0], "{:?}", both.lambdas);
+        }
+        let given = Options { solver: Solver::Cg, apart: true, ..Options::default() };
+        assert!(fit::<f64>(&map, &sets, &given, &Unwatched).is_err());
+    }
+}
+
 #[test]
 fn band_and_eigenvalues_give_the_same_path() {
     // 700 examples or features take the band, whichever side is smaller is diagonalised in the other form.
