@@ -11,7 +11,9 @@
 //! `Σ_i softmax_i(⟨x_0, Θ x_i⟩) ⟨β, x_i⟩`, which is no sum over keys of a function of query and key. Theory speaks of ReLU alone; later work credits softmax over it.
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
-use crate::features::{Errors, Named, Ratio, Scored, Task, column_texts, compare, joined, parse_targets, points, seeds, title};
+use crate::features::{
+    Errors, Kind, Named, Ratio, Scored, Task, column_texts, compare, joined, parse_targets, points, seeds, title,
+};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn::Result;
 use attnlearn::features::Precision;
@@ -137,7 +139,7 @@ impl Experiment for Softmax {
 }
 
 /// Kinds of targets.
-const KINDS: [(&str, fn(&str) -> bool); 2] = [
+const KINDS: [Kind; 2] = [
     ("sums over keys", |target| !target.starts_with("softmax")),
     ("softmax attention heads", |target| target.starts_with("softmax")),
 ];
