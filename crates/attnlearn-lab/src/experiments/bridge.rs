@@ -157,7 +157,7 @@ impl Experiment for Bridge {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(4, 10),
+            seeds: scale.pick(4, 6),
             d: scale.pick(8, 16),
             rank: scale.pick(2, 4),
             k: 8,

@@ -290,7 +290,7 @@ impl Seen<'_> {
             () => "no relation between B and errors is seen",
         };
         let text = format!(
-            "{} at n = {n}: {said}, rank correlation {correlation}, an interval over seeds, of {count} targets.",
+            "For {} at n = {n} {said}, rank correlation {correlation}, an interval over seeds, of {count} targets.",
             learner.name()
         );
         Some(Finding::judged(text, correlation.above(0.0), correlation.below(0.0)))
@@ -313,7 +313,7 @@ impl Seen<'_> {
         };
         let Some(exponent) = stats::exponent(&dots) else {
             return Some(Finding::open(format!(
-                "{name}: {} targets reach an error of {goal} between two sizes, too few for an exponent{missing}.",
+                "For {name} {} targets reach an error of {goal} between two sizes, too few for an exponent{missing}.",
                 dots.len()
             )));
         };
@@ -324,7 +324,7 @@ impl Seen<'_> {
             () => "consistent with theory's n ∝ B",
         };
         let text = format!(
-            "{name}: the examples needed for an error of {goal} grow as B^b, b = {exponent} over {} targets, {said}{missing}.",
+            "For {name} the examples needed for an error of {goal} grow as B^b, b = {exponent} over {} targets, {said}{missing}.",
             dots.len()
         );
         // The bound is from above.

@@ -23,6 +23,7 @@
 //! `c = √(0.3 / sharpness)`.
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
+use crate::features::joined;
 use crate::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use crate::recovery::seeds;
 use crate::stats::{Estimate, exponent, geometric, short};
@@ -355,7 +356,7 @@ impl Data<'_> {
     /// Which conditions are met at the largest width, by which initialisations.
     fn verdicts(&self) -> String {
         let d = self.widest();
-        let (mut by_all, mut by_some) = (Vec::new(), Vec::new());
+        let (mut by_all, mut by_some, mut by_none) = (Vec::new(), Vec::new(), Vec::new());
         for name in self.names() {
             let (met, not): (Vec<Origin>, Vec<Origin>) = Origin::DRAWN.into_iter().partition(|origin| {
                 let (met, of) = self.met(*origin, d, name);
@@ -364,16 +365,19 @@ impl Data<'_> {
             let list = |origins: &[Origin]| origins.iter().map(|origin| origin.name()).collect::<Vec<_>>().join(" and ");
             match (met.len(), not.len()) {
                 (_, 0) => by_all.push(name.to_owned()),
-                (0, _) => by_some.push(format!("{name} by none")),
+                (0, _) => by_none.push(name.to_owned()),
                 (yes, no) if yes > no => by_some.push(format!("{name} by all but {}", list(&not))),
                 _ => by_some.push(format!("{name} by {} alone", list(&met))),
             }
         }
-        let all = if by_all.is_empty() { "no condition".to_owned() } else { by_all.join(", ") };
-        let rest = if by_some.is_empty() { "nothing else is asked for".to_owned() } else { by_some.join("; ") };
+        let none = if by_none.is_empty() { "each is met by some".into() } else { format!("{} by none", joined(&by_none)) };
+        let all = if by_all.is_empty() { "none by all".into() } else { format!("{} by all", by_all.join(", ")) };
+        let some = if by_some.is_empty() { String::new() } else { format!("; {}", by_some.join("; ")) };
         format!(
-            "At initialisation, d = {d} and {} heads, all {} initialisations meet (in most of {} draws each): {all}. Not all meet the others: {rest}.",
+            "At initialisation, d = {d} and {} heads, {} of {} conditions are met by all {} initialisations, and {none}: {all}{some} (in most of {} draws each).",
             heads(d),
+            by_all.len(),
+            self.names().len(),
             Origin::DRAWN.len(),
             self.config.seeds
         )
@@ -644,12 +648,10 @@ mod tests {
     fn findings_follow_the_data() {
         let findings = |change: &dyn Fn(&mut Row)| OfInitialisations::summarise(&config(), &measured(change)).unwrap().findings;
         let as_is = findings(&|_| ());
-        assert!(
-            as_is[0].text.contains("sharpness by none") && as_is[1].text.contains("no initialisation is as sharp"),
-            "{as_is:?}"
-        );
+        assert!(as_is[0].text.contains("sharpness") && as_is[1].text.contains("no initialisation is as sharp"), "{as_is:?}");
         let power = |name: &str| {
             as_is[2]
+                .text
                 .split(name)
                 .nth(1)
                 .and_then(|rest| rest.split(' ').next())
@@ -658,16 +660,16 @@ mod tests {
         assert!(
             power("GPT-2 ").is_some_and(|b| (b - 1.0).abs() < 0.1) && power("PyTorch ").is_some_and(|b| b.abs() < 0.1),
             "{}",
-            as_is[2]
+            as_is[2].text
         );
-        assert!(as_is[2].text.contains("becomes worse with d"), "{}", as_is[2]);
+        assert!(as_is[2].text.contains("becomes worse with d"), "{}", as_is[2].text);
         let sharp = findings(&|row| {
             if row.condition == "sharpness" {
                 row.value = row.value.map(|value| 0.5 + value);
                 row.verdict = "met".into();
             }
         });
-        assert!(!sharp[0].text.contains("sharpness by none") && sharp[1].text.contains("every initialisation"), "{sharp:?}");
+        assert!(!sharp[0].text.contains("sharpness") && sharp[1].text.contains("every initialisation"), "{sharp:?}");
         assert_eq!(as_is.len(), 3, "nothing was trained");
     }
 

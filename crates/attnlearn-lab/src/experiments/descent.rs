@@ -138,7 +138,7 @@ impl Experiment for Descent {
             heads: scale.pick(vec![20, 60], vec![60, 250]),
             ratios: vec![0.125, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0],
             large_heads: scale.pick(0, 1000),
-            large_ratios: vec![0.25, 0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5],
+            large_ratios: vec![0.5, 0.9, 1.0, 1.1, 1.5],
             large_seeds: 3,
             n_test: scale.pick(1000, 2000),
             seeds: 5,

@@ -171,14 +171,14 @@ impl Experiment for Growth {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(3, 6),
+            seeds: scale.pick(3, 5),
             norm: 6.0,
             starts: scale.pick(7, 31),
             descend_base: [2, 8, 4],
             descend_heads: scale.pick(vec![1, 2, 3, 4], vec![1, 2, 3, 4, 6, 8]),
             descend_dims: scale.pick(vec![4, 6, 8, 12], vec![4, 6, 8, 12, 16, 24]),
             descend_tokens: scale.pick(vec![2, 3, 4, 8], vec![2, 3, 4, 6, 8, 12, 16]),
-            most_examples: scale.pick(1 << 21, 1 << 25),
+            most_examples: scale.pick(1 << 21, 1 << 23),
             sculpt_base: [2, 10, 3],
             sculpt_heads: scale.pick(vec![1, 2, 3], vec![1, 2, 3, 4]),
             sculpt_dims: scale.pick(vec![8, 10, 12], vec![6, 8, 10, 12, 14, 16]),
@@ -409,7 +409,7 @@ fn counting_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
     let times =
         if times.is_empty() { String::new() } else { format!("; it needs {} times that bound", stats::geometric(&times)) };
     format!(
-        "The practical learner finds {}{}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1: {verdict}{times}.",
+        "The practical learner finds {}{}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1, so {verdict}{times}.",
         found_of(rows, Learner::Descend, Asked::Fewest),
         missed(rows, Learner::Descend, Asked::Fewest),
         fits.powers()

@@ -8,6 +8,7 @@
 //! what shows least is known least.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
+use crate::features::joined;
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound, seeds};
 use crate::stats::{Estimate, geometric, median, short};
@@ -90,14 +91,14 @@ impl Experiment for KindsOfInputs {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(6, 20),
+            seeds: scale.pick(6, 12),
             norm: 2.0,
             d: 8,
             heads: 3,
             k: 4,
             multiples: scale.pick(vec![1.1, 1.2, 1.5, 2.0], vec![1.0, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0]),
-            effort: scale.pick(0.05, 0.3),
-            sculpt_seeds: scale.pick(4, 10),
+            effort: scale.pick(0.05, 0.2),
+            sculpt_seeds: scale.pick(4, 8),
             sculpt_norm: 6.0,
             sculpt_d: 8,
             sculpt_heads: 2,
@@ -198,10 +199,11 @@ impl Data<'_> {
     }
 
     fn examples_lost(&self) -> String {
-        let mut parts = Vec::new();
+        let (mut parts, mut dearer) = (Vec::new(), Vec::new());
         for inputs in KINDS.into_iter().skip(1) {
             let Some((ratio, never)) = self.ratio(inputs) else { continue };
             let verdict = if ratio.above(1.0) {
+                dearer.push(inputs.name().to_owned());
                 format!("{} needs {ratio} times as many", inputs.name())
             } else if ratio.below(1.0) {
                 format!("{} does with {ratio} times as many", inputs.name())
@@ -221,8 +223,13 @@ impl Data<'_> {
             return "Too few teachers to compare what kinds of tokens need.".into();
         }
         let Config { d, heads, seeds, .. } = *self.config;
+        let verdict = if dearer.is_empty() {
+            "no other tokens need more".into()
+        } else {
+            format!("more are needed by {}", joined(&dearer))
+        };
         format!(
-            "Descent (d = {d}, {heads} heads, {seeds} teachers) recovers teachers of Boolean tokens from {} times the counting bound on; of others: {}.",
+            "Descent (d = {d}, {heads} heads, {seeds} teachers) recovers teachers of Boolean tokens from {} times the counting bound on, and {verdict}: {}.",
             geometric(&boolean),
             parts.join("; ")
         )
@@ -232,18 +239,22 @@ impl Data<'_> {
     fn agreement(&self) -> Result<Option<String>> {
         let Some(&most) = self.sizes(Learner::Sculpt).last() else { return Ok(None) };
         let Some(boolean) = self.rate(Inputs::Boolean, most, Criterion::Agreement)? else { return Ok(None) };
-        let mut parts = Vec::new();
+        let (mut parts, mut fewer) = (Vec::new(), Vec::new());
         for inputs in KINDS.into_iter().skip(1) {
             let Some(rate) = self.rate(inputs, most, Criterion::Agreement)? else { continue };
             let verdict = match rate.differs(&boolean) {
-                true if rate.estimate.value < boolean.estimate.value => "fewer",
+                true if rate.estimate.value < boolean.estimate.value => {
+                    fewer.push(inputs.name().to_owned());
+                    "fewer"
+                }
                 true => "more",
                 false => "no difference seen",
             };
             parts.push(format!("{} {rate} ({verdict})", inputs.name()));
         }
+        let verdict = if fewer.is_empty() { "clearly fewer of no others".into() } else { format!("fewer of {}", joined(&fewer)) };
         Ok(Some(format!(
-            "From at most {most} examples the six phases (d = {}, {} heads) recover {boolean} teachers of Boolean tokens by agreement of the heads alone; {}.",
+            "From at most {most} examples the six phases (d = {}, {} heads) recover {boolean} teachers of Boolean tokens by agreement of the heads alone, and {verdict}: {}.",
             self.config.sculpt_d,
             self.config.sculpt_heads,
             parts.join("; ")
@@ -454,7 +465,7 @@ mod tests {
         let never = findings(|inputs| if inputs == Inputs::Correlated4 { 1 << 10 } else { 14 }, |_| 0.1);
         assert!(
             said[1].text.contains(
-                "recover 4 of 4 teachers of Boolean tokens by agreement of the heads alone; Gaussian 4 of 4 (no difference seen)"
+                "recover 4 of 4 teachers of Boolean tokens by agreement of the heads alone, and clearly fewer of no others: Gaussian 4 of 4 (no difference seen)"
             ),
             "{said:?}"
         );

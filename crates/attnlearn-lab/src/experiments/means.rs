@@ -71,6 +71,15 @@ impl Form {
         }
     }
 
+    /// In a sentence.
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::Identity => "the identity",
+            Self::Rotation => "a random rotation",
+            Self::Corner => "a mean in the corner",
+        }
+    }
+
     /// `scale` times the form; a rotation is drawn from `seed`.
     fn mean(self, scale: f64, d: usize, seed: u64) -> Mean {
         let mut entries = vec![0.0; (d + 1) * (d + 1)];
@@ -261,16 +270,18 @@ impl Seen<'_> {
                 .map(|(target, scale, ratio)| format!("{target} (s = {}, ratio of errors {})", plain(*scale), ratio.times))
                 .collect();
             let hurt = all.iter().filter(|(_, _, ratio)| ratio.verdict() == Verdict::Second).count();
+            let count = format!("{} on {} of {} targets", form.phrase(), helped.len(), all.len());
             let helped = if helped.is_empty() { "no target".into() } else { joined(&helped) };
             (!all.is_empty())
-                .then(|| format!("{} lowers the error on {helped} and raises it on {hurt} of {}", form.name(), all.len()))
+                .then(|| (count, format!("{} lowers it on {helped} and raises it on {hurt} of {}", form.phrase(), all.len())))
         };
-        let parts: Vec<String> = [Form::Corner, Form::Rotation].into_iter().filter_map(said).collect();
+        let (counts, parts): (Vec<String>, Vec<String>) = [Form::Corner, Form::Rotation].into_iter().filter_map(said).unzip();
         (!parts.is_empty()).then(|| {
             format!(
-                "Other means beside none, each with the best of {} factors: a mean in the {}.",
+                "With the best of {} factors each, other means lower the error of none, {}: {}.",
                 self.config.other_scales.len(),
-                parts.join("; a random ")
+                joined(&counts),
+                parts.join("; ")
             )
         })
     }

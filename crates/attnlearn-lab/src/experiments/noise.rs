@@ -97,7 +97,7 @@ impl Experiment for Noise {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(4, 10),
+            seeds: scale.pick(4, 6),
             m: scale.pick(2, 3),
             d: 8,
             k: 4,
@@ -196,7 +196,7 @@ fn rates(config: &Config, rows: &Measurements<Noise>) -> Finding {
         (false, false) => "not quite the σ n^−0.5 of theory, and neither does the limit follow it",
     };
     let text = format!(
-        "While the limit is below {} % the error of the worst head grows as σ^{level} n^{n}, the statistical limit itself as σ^{best_level} n^{best_n}: {verdict}.",
+        "While the limit is below {} % the error of the worst head grows as σ^{level} n^{n}, the statistical limit itself as σ^{best_level} n^{best_n}, {verdict}.",
         short(100.0 * SMALL)
     );
     Finding::judged(text, theory([level, n]), !theory([level, n]))

@@ -12,8 +12,8 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
 use crate::features::{
-    Errors, Kind, NOTHING, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, seeds,
-    title,
+    Errors, Kind, NOTHING, Named, Ratio, Scored, Task, Verdict, capital, column_texts, compare, joined, parse_targets, points,
+    seeds, title,
 };
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{Estimate, short};
@@ -206,7 +206,8 @@ impl Seen<'_> {
             parts.push(format!("nobody learns {} (errors above {NOTHING})", joined(&names)));
         }
         let verdict = match () {
-            () if known.is_empty() || asked == 0 => String::new(),
+            () if known.is_empty() => format!(", of which theory orders nothing, {}", self.winners(&learnt)),
+            () if asked == 0 => String::new(),
             () if held == asked => ", all as theory has it".into(),
             () => format!(", {held} of {asked} orderings as theory has them"),
         };
@@ -215,6 +216,20 @@ impl Seen<'_> {
             let text = format!("{} at n = {n}{verdict}: {}.", capital(family), parts.join("; "));
             Finding::judged(text, told && held == asked, told && held < asked)
         })
+    }
+
+    /// How often each learner with frozen heads errs least at the largest n.
+    fn winners(&self, targets: &[&String]) -> String {
+        let frozen = [Named::Rfa, Named::Brfa, Named::Rfmlp];
+        let best = |target: &&String| {
+            let errors = frozen.iter().filter_map(|&learner| Some((learner, self.mean(target, learner, self.most())?.value)));
+            errors.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(learner, _)| learner)
+        };
+        let winners: Vec<Named> = targets.iter().filter_map(best).collect();
+        let wins = |learner: &Named| (learner.name(), winners.iter().filter(|winner| *winner == learner).count());
+        let parts = frozen.iter().map(wins).filter(|(_, wins)| *wins > 0);
+        let parts: Vec<String> = parts.map(|(name, wins)| format!("{name} on {wins} of {}", targets.len())).collect();
+        if parts.is_empty() { "nothing is learnt".into() } else { format!("the least error has {}", joined(&parts)) }
     }
 
     /// The upper half of the sizes that a learner was fitted on, and its errors' exponent there.
@@ -337,11 +352,6 @@ impl Seen<'_> {
             rows,
         })
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
 #[cfg(test)]

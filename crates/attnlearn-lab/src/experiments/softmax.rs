@@ -12,7 +12,7 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
 use crate::features::{
-    Errors, Kind, Named, Ratio, Scored, Task, column_texts, compare, joined, parse_targets, points, seeds, title,
+    Errors, Kind, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, seeds, title,
 };
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn::Result;
@@ -164,10 +164,13 @@ impl Seen<'_> {
         let said = |(a, b): (Named, Named)| {
             let ratio = |target: &String| self.errors.ratio(&(target.clone(), a, n), &(target.clone(), b, n));
             let on: Vec<(String, Ratio)> = targets.iter().filter_map(|target| Some((title(target), ratio(target)?))).collect();
-            (!on.is_empty()).then(|| compare(a.name(), b.name(), &on))
+            let wins = |verdict| on.iter().filter(|(_, ratio)| ratio.verdict() == verdict).count();
+            let (won, lost) = (wins(Verdict::First), wins(Verdict::Second));
+            let count = format!("{} beats {} on {won} of {} targets and is beaten on {lost}", a.name(), b.name(), on.len());
+            (!on.is_empty()).then(|| (count, compare(a.name(), b.name(), &on)))
         };
-        let parts: Vec<String> = PAIRS.into_iter().filter_map(said).collect();
-        (!parts.is_empty()).then(|| format!("On {what} at n = {n}: {}.", parts.join("; ")))
+        let (counts, parts): (Vec<String>, Vec<String>) = PAIRS.into_iter().filter_map(said).unzip();
+        (!parts.is_empty()).then(|| format!("On {what} at n = {n} {}: {}.", joined(&counts), parts.join("; ")))
     }
 
     /// Who errs least on every target.

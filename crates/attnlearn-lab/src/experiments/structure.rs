@@ -13,6 +13,7 @@
 //! of one number, so that heads agree exactly on many rows.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
+use crate::features::joined;
 use crate::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::recovery::{Answered, Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound, seeds};
 use crate::stats::{Estimate, geometric, short};
@@ -202,18 +203,18 @@ impl Experiment for StructuredTeachers {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(5, 20),
+            seeds: scale.pick(5, 12),
             norm: 2.0,
             dims: scale.pick(vec![8], vec![8, 16]),
             heads: 3,
             k: 4,
             multiples: vec![1.5, 4.0],
-            effort: scale.pick(0.1, 1.0),
+            effort: scale.pick(0.1, 0.3),
             sculpt_norm: 6.0,
-            sculpt_dims: scale.pick(vec![8], vec![6, 8, 10]),
+            sculpt_dims: scale.pick(vec![8], vec![8, 10]),
             sculpt_heads: 2,
             sculpt_k: 3,
-            sculpt_examples: scale.pick(1 << 17, 1 << 20),
+            sculpt_examples: scale.pick(1 << 17, 1 << 19),
         }
     }
 
@@ -262,6 +263,12 @@ impl Experiment for StructuredTeachers {
         figures.extend(Structure::ALL.into_iter().filter_map(|structure| data.heads(structure)));
         Ok(Summary { findings, figures, tables: vec![data.table()?] })
     }
+}
+
+/// `a is`, `a and b are`.
+fn are(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    format!("{} {}", joined(&names), if names.len() == 1 { "is" } else { "are" })
 }
 
 /// Rows and what is asked of them.
@@ -315,28 +322,28 @@ impl Data<'_> {
         }
         let mut verdicts = Vec::new();
         if !harder.is_empty() {
-            verdicts.push(format!("harder than dense: {}", harder.join(", ")));
+            verdicts.push(format!("{} recovered less often than dense", are(&harder)));
         }
         if !easier.is_empty() {
-            verdicts.push(format!("easier than dense: {}", easier.join(", ")));
+            verdicts.push(format!("{} recovered more often than dense", are(&easier)));
         }
         if !unclear.is_empty() {
-            verdicts.push(format!("more or less often than dense, but in too few teachers to be sure: {}", unclear.join(", ")));
+            verdicts.push(format!("{} recovered more or less often, but in too few teachers to be sure", are(&unclear)));
         }
         let verdict = if verdicts.is_empty() {
             "no structure is recovered more or less often than dense".into()
         } else {
-            verdicts.join("; ")
+            verdicts.join(", ")
         };
         let who = match criterion {
-            Criterion::Descent => format!("Descent, {} heads", self.config.heads),
-            Criterion::Agreement => format!("The six phases by agreement alone, {} heads", self.config.sculpt_heads),
+            Criterion::Descent => format!("By descent, {} heads", self.config.heads),
+            Criterion::Agreement => format!("By agreement alone in the six phases, {} heads", self.config.sculpt_heads),
             Criterion::SixPhases => {
-                format!("The six phases by themselves, whatever rows are certified by, {} heads", self.config.sculpt_heads)
+                format!("By the six phases themselves, whatever rows are certified by, {} heads", self.config.sculpt_heads)
             }
-            Criterion::Polished => format!("The six phases and the polish, {} heads", self.config.sculpt_heads),
+            Criterion::Polished => format!("By the six phases and the polish, {} heads", self.config.sculpt_heads),
         };
-        Ok(Some(format!("{who}: dense {dense}; {}. So {verdict}.", parts.join("; "))))
+        Ok(Some(format!("{who}, {verdict}: dense {dense}; {}.", parts.join("; "))))
     }
 
     /// A point of every learner, size and number of examples.
@@ -546,7 +553,8 @@ mod tests {
         };
         let summary = said(Structure::Diagonal);
         assert!(
-            summary.findings.len() == 4 && summary.findings[0].text.contains("So harder than dense: diagonal."),
+            summary.findings.len() == 4
+                && summary.findings[0].text.contains(", diagonal is recovered less often than dense: dense 80 of 80"),
             "{:?}",
             summary.findings
         );
@@ -556,7 +564,9 @@ mod tests {
             summary.findings[0].text
         );
         assert!(
-            said(Structure::Dense).findings[2].text.contains("So easier than dense: diagonal, block, low rank, permutation.")
+            said(Structure::Dense).findings[2]
+                .text
+                .contains("diagonal, block, low rank and permutation are recovered more often than dense: ")
         );
         let head = summary.figures.iter().find(|figure| figure.name == "head-low-rank").unwrap();
         assert!(head.caption.contains("differ by 0.183 of its norm"), "{}", head.caption);

@@ -19,6 +19,7 @@
 //! learners see examples alone. Near heads are recovered only if they are told apart: errors must be less than half of their distance.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
+use crate::features::{capital, joined};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Task, counting_bound, nondegenerate, seeds};
 use crate::stats::short;
@@ -311,14 +312,14 @@ impl Experiment for Violations {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(5, 20),
-            sculpt_seeds: scale.pick(4, 10),
+            seeds: scale.pick(5, 12),
+            sculpt_seeds: scale.pick(4, 6),
             d: 8,
             k: 3,
             norm: 6.0,
             multiple: 4.0,
-            effort: scale.pick(0.05, 0.2),
-            sculpt_examples: scale.pick(1 << 15, 1 << 18),
+            effort: scale.pick(0.05, 0.1),
+            sculpt_examples: scale.pick(1 << 15, 1 << 17),
             sculpt_every: scale.pick(2, 1),
             flat: scale.pick(vec![1.0, 0.1, 0.01, 1e-3], vec![3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3]),
             saturated: scale.pick(vec![12.0, 18.0, 25.0, 100.0], vec![9.0, 12.0, 15.0, 18.0, 25.0, 50.0, 100.0, 200.0]),
@@ -371,8 +372,8 @@ impl Experiment for Violations {
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
         let data = Data { config, rows };
         let mut findings = vec![Finding::open(data.unviolated()?)];
-        for violation in Violation::ALL {
-            findings.push(Finding::open(data.finding(violation)?));
+        for criterion in Criterion::ALL {
+            findings.extend(data.finding(criterion)?);
         }
         let (attention, projections) = Violation::ALL.split_at(6);
         let figures = vec![
@@ -427,40 +428,49 @@ impl Data<'_> {
     fn unviolated(&self) -> Result<String> {
         let mut parts = Vec::new();
         for criterion in Criterion::ALL {
-            parts.extend(self.rate(Violation::None, 0.0, criterion)?.map(|rate| format!("{} {rate}", criterion.name())));
+            parts.extend(self.rate(Violation::None, 0.0, criterion)?.map(|rate| format!("{rate} by {}", criterion.name())));
         }
         if parts.is_empty() {
             return Ok("No teacher was tried with all conditions met.".into());
         }
         Ok(format!(
-            "With all conditions met (d = {}, 2 heads, ‖Θ‖_F = {}), teachers recovered: {}.",
+            "With all conditions met (d = {}, 2 heads, ‖Θ‖_F = {}) teachers are recovered, {}.",
             self.config.d,
             short(self.config.norm),
-            parts.join(", ")
+            joined(&parts)
         ))
     }
 
-    fn finding(&self, violation: Violation) -> Result<String> {
-        let mut parts = Vec::new();
-        for criterion in Criterion::ALL {
-            let Some(limit) = self.limit(violation, criterion)? else { continue };
-            let whole = self.rate(Violation::None, 0.0, criterion)?;
-            let sure = |rate: &Rate| if whole.is_some_and(|whole| whole.differs(rate)) { "" } else { ", too few to be sure" };
-            let name = criterion.name();
-            parts.push(match limit {
-                Limit::Holds(degree, rate) => format!("{name} holds to the end ({rate} at {})", short(degree)),
-                Limit::Breaks { at: (degree, rate), after: None } => {
-                    format!("{name} has broken by {} ({rate}{})", short(degree), sure(&rate))
+    /// Which violations a learner survives, and where it breaks.
+    fn finding(&self, criterion: Criterion) -> Result<Option<Finding>> {
+        let whole = self.rate(Violation::None, 0.0, criterion)?;
+        let sure = |rate: &Rate| if whole.is_some_and(|whole| whole.differs(rate)) { "" } else { ", too few to be sure" };
+        let (mut holds, mut breaks) = (Vec::new(), Vec::new());
+        for violation in Violation::ALL {
+            let what = format!("{} ({})", violation.name(), violation.degree());
+            match self.limit(violation, criterion)? {
+                None => {}
+                Some(Limit::Holds(degree, rate)) => holds.push(format!("{what} to {} ({rate})", short(degree))),
+                Some(Limit::Breaks { at: (degree, rate), after: None }) => {
+                    breaks.push(format!("{what} by {} ({rate}{})", short(degree), sure(&rate)));
                 }
-                Limit::Breaks { at: (degree, rate), after: Some((before, held)) } => {
-                    format!("{name} breaks between {} ({held}) and {} ({rate}{})", short(before), short(degree), sure(&rate))
-                }
-            });
+                Some(Limit::Breaks { at: (degree, rate), after: Some((before, held)) }) => breaks.push(format!(
+                    "{what} between {} ({held}) and {} ({rate}{})",
+                    short(before),
+                    short(degree),
+                    sure(&rate)
+                )),
+            }
         }
-        if parts.is_empty() {
-            return Ok(format!("{}: nothing was tried.", capital(violation.name())));
+        let all = holds.len() + breaks.len();
+        if all == 0 {
+            return Ok(None);
         }
-        Ok(format!("{} ({}): {}.", capital(violation.name()), violation.degree(), parts.join("; ")))
+        let name = capital(criterion.name());
+        let headline = format!("{name}, violations survived to the severest degree tried, {} of {all}", holds.len());
+        let parts = [("it breaks under ", breaks), ("it holds under ", holds)];
+        let parts = parts.iter().filter(|(_, list)| !list.is_empty()).map(|(what, list)| format!("{what}{}", joined(list)));
+        Ok(Some(Finding::open(format!("{headline}: {}.", parts.collect::<Vec<_>>().join("; ")))))
     }
 
     fn figure(&self, name: &str, title: &str, violations: &[Violation]) -> Result<Figure> {
@@ -525,11 +535,6 @@ impl Data<'_> {
     }
 }
 
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
@@ -587,19 +592,23 @@ mod tests {
         Violations::points(config, 1).into_iter().map(row).collect()
     }
 
-    /// The sentence says where it breaks, or that it does not.
+    /// Sentences say where learners break, or that they do not.
     #[test]
     fn findings_follow_the_data() {
         let config = Violations::config(Scale::Quick);
-        let near = |rows: &[Measured<Point, Row>]| Violations::summarise(&config, rows).unwrap().findings[3].text.clone();
-        let broken =
-            near(&made_up(&config, |p| p.degree > 0.02 || p.violation == Violation::None || p.learner == Learner::Sculpt));
-        assert!(broken.contains("descent breaks between 0.0300 (5 of 5) and 0.0100 (0 of 5)"), "{broken}");
-        assert!(broken.contains("agreement alone holds to the end (4 of 4 at 0.00100)"), "{broken}");
-        let whole = near(&made_up(&config, |_| true));
-        assert!(whole.contains("descent holds to the end (5 of 5 at 0.00100)"), "{whole}");
-        let none = near(&made_up(&config, |_| false));
-        assert!(none.contains("descent has broken by 0.100 (0 of 5, too few to be sure)"), "{none}");
+        let told = |rows: &[Measured<Point, Row>], finding: usize| {
+            let summary = Violations::summarise(&config, rows).unwrap();
+            summary.findings[finding].text.clone()
+        };
+        let milder = |p: &Point| p.violation != Violation::Near || p.degree > 0.02 || p.learner == Learner::Sculpt;
+        let broken = made_up(&config, milder);
+        assert!(told(&broken, 0).contains("teachers are recovered, 5 of 5 by descent"), "{}", told(&broken, 0));
+        assert!(told(&broken, 1).starts_with("Descent, violations survived to the severest degree tried, 9 of 10: "));
+        let near = "it breaks under near heads (‖Θ₁ − Θ₂‖/‖Θ₁‖) between 0.0300 (5 of 5) and 0.0100 (0 of 5);";
+        assert!(told(&broken, 1).contains(near), "{}", told(&broken, 1));
+        assert!(told(&broken, 2).contains("10 of 10: it holds under") && told(&broken, 2).contains("to 0.00100 (4 of 4)"));
+        let none = told(&made_up(&config, |_| false), 1);
+        assert!(none.contains("0 of 10: it breaks under flat heads (‖Θ‖) by 1.00 (0 of 5, too few to be sure)"), "{none}");
         let summary = Violations::summarise(&config, &made_up(&config, |_| true)).unwrap();
         assert!(summary.tables[0].rows[2][6] == "independence" && summary.figures.len() == 2);
     }

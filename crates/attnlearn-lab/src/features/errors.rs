@@ -147,6 +147,12 @@ pub fn joined(parts: &[String]) -> String {
     }
 }
 
+/// With a capital letter.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
 /// A target's name for people, from its text.
 pub fn title(text: &str) -> String {
     match text.parse::<TargetSpec>() {
