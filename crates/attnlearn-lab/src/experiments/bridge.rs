@@ -161,7 +161,7 @@ impl Experiment for Bridge {
             d: scale.pick(8, 16),
             rank: scale.pick(2, 4),
             k: 8,
-            outputs: scale.pick(vec![32, 64, 128, 256, 512, 1024, 2048], vec![32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]),
+            outputs: scale.pick(vec![32, 64, 128, 256, 512, 1024, 2048], vec![32, 64, 128, 256, 512, 1024, 2048, 4096]),
             frozen: scale.pick(128, 1000),
             starts: scale.pick(15, 31),
             checkpoint: String::new(),

@@ -124,7 +124,7 @@ impl Experiment for Complexity {
             d: scale.pick(8, 16),
             keys: scale.pick(8, 16),
             heads: scale.pick(200, 1000),
-            n: scale.pick(vec![32, 64, 128, 256, 512, 1024], vec![64, 128, 256, 512, 1024, 2048, 4096, 8192]),
+            n: scale.pick(vec![32, 64, 128, 256, 512, 1024], vec![64, 128, 256, 512, 1024, 2048, 4096]),
             n_test: scale.pick(1000, 4000),
             seeds: scale.pick(4, 5),
             precision: scale.pick(Precision::F64, Precision::F32),

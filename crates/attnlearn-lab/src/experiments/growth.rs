@@ -171,7 +171,7 @@ impl Experiment for Growth {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(3, 5),
+            seeds: scale.pick(3, 4),
             norm: 6.0,
             starts: scale.pick(7, 31),
             descend_base: [2, 8, 4],

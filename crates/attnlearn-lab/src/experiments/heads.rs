@@ -241,7 +241,7 @@ impl Seen<'_> {
 
     /// How many heads err at most so much more than the kernel, in the mean over seeds, from there on; kernels that learn nothing are left out.
     fn enough(&self) -> Option<String> {
-        let (mut parts, mut idle) = (Vec::new(), Vec::new());
+        let (mut parts, mut idle, mut needed) = (Vec::new(), Vec::new(), Vec::new());
         for (target, learner) in self.curves() {
             let ratio = |heads: usize| {
                 let key = (target.clone(), learner, heads);
@@ -259,6 +259,7 @@ impl Seen<'_> {
                 continue;
             }
             let far = ratios.iter().rposition(|(_, ratio)| ratio.value > AS_GOOD).map_or(0, |i| i + 1);
+            needed.push(ratios.get(far).map(|(heads, _)| *heads));
             parts.push(match ratios.get(far) {
                 Some((heads, _)) => format!("M = {heads} for {what}"),
                 None => format!("more than {most} for {what} (there {last} times)"),
@@ -269,10 +270,18 @@ impl Seen<'_> {
         } else {
             format!("; there is nothing to approach for {}, where the kernel learns nothing", joined(&idle))
         };
+        let known: Vec<usize> = needed.iter().flatten().copied().collect();
+        let range = match (known.iter().min(), known.iter().max()) {
+            (Some(least), Some(most)) if least < most => format!("{least} to {most} heads"),
+            (Some(only), _) => format!("{only} heads"),
+            _ => "more heads than were tried".into(),
+        };
         (!parts.is_empty()).then(|| {
             format!(
-                "Heads that err at most {AS_GOOD} times as much as infinitely many do, at n = {}: {}{idle}.",
+                "To err at most {AS_GOOD} times as much as infinitely many heads do at n = {} takes {range} in {} of {} cases: {}{idle}.",
                 self.config.n,
+                if known.is_empty() { needed.len() } else { known.len() },
+                needed.len(),
                 joined(&parts)
             )
         })

@@ -267,7 +267,7 @@ impl Data<'_> {
         let errors = |inputs: Inputs, stage: Stage| -> Vec<f64> {
             self.of(inputs, stage).filter(|m| m.point.examples == most).map(|m| m.row.judged.theta_error).collect()
         };
-        let mut parts = Vec::new();
+        let (mut parts, mut medians) = (Vec::new(), Vec::new());
         for inputs in KINDS {
             let (own, polished) = (errors(inputs, Stage::SixPhases), errors(inputs, Stage::Polished));
             let ratios = own.iter().zip(errors(Inputs::Boolean, Stage::SixPhases)).map(|(a, b)| a / b);
@@ -278,11 +278,19 @@ impl Data<'_> {
                 ratio if ratio.below(1.0) => format!(", only {ratio} times that of Boolean tokens"),
                 ratio => format!(", no clear difference from Boolean tokens ({ratio} times)"),
             };
+            medians.push([median(&own).value, median(&polished).value]);
             let (own, polished) = (short(median(&own).value), short(median(&polished).value));
             parts.push(format!("{} {own} before the polish{against}, {polished} after it", inputs.name()));
         }
+        let range = |stage: usize| {
+            let values = || medians.iter().map(|pair| pair[stage]);
+            format!("{} to {}", short(values().fold(f64::INFINITY, f64::min)), short(values().fold(0.0, f64::max)))
+        };
         Some(format!(
-            "With {most} examples the worst relative error of an attention matrix is, in the median of teachers and whatever rows are certified by: {}.",
+            "With {most} examples the worst relative error of an attention matrix is, in the median of teachers and whatever rows are certified by, {} before the polish and {} after it, \
+             depending on the tokens: {}.",
+            range(0),
+            range(1),
             parts.join("; ")
         ))
     }

@@ -158,7 +158,7 @@ impl Experiment for Means {
             d: scale.pick(8, 16),
             keys: scale.pick(8, 16),
             heads: scale.pick(100, 1000),
-            n: scale.pick(512, 4096),
+            n: scale.pick(512, 2048),
             n_test: scale.pick(1000, 4000),
             seeds: scale.pick(6, 5),
             precision: scale.pick(Precision::F64, Precision::F32),

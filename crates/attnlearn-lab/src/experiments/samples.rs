@@ -97,7 +97,7 @@ impl Experiment for Samples {
             d: scale.pick(8, 16),
             keys: scale.pick(8, 16),
             heads: scale.pick(100, 1000),
-            n: scale.pick(vec![64, 128, 256, 512, 1024, 2048], vec![128, 256, 512, 1024, 2048, 4096, 8192, 16384]),
+            n: scale.pick(vec![64, 128, 256, 512, 1024, 2048], vec![128, 256, 512, 1024, 2048, 4096, 8192]),
             kernel_most: scale.pick(1024, 4096),
             n_test: scale.pick(1000, 4000),
             seeds: 5,

@@ -86,7 +86,7 @@ impl Experiment for Softmax {
             d: scale.pick(8, 16),
             keys: scale.pick(8, 16),
             heads: scale.pick(100, 1000),
-            n: scale.pick(vec![128, 256, 512, 1024], vec![256, 512, 1024, 2048, 4096, 8192]),
+            n: scale.pick(vec![128, 256, 512, 1024], vec![256, 512, 1024, 2048, 4096]),
             n_test: scale.pick(1000, 4000),
             seeds: 5,
             precision: scale.pick(Precision::F64, Precision::F32),
