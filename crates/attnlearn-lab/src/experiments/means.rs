@@ -427,13 +427,13 @@ mod tests {
             theory.findings[1].text
         );
         assert!(
-            theory.findings[2].text.contains("a mean in the corner lowers the error on no target and raises it on 2 of 2"),
+            theory.findings[2].text.contains("a mean in the corner lowers it on no target and raises it on 2 of 2"),
             "{}",
             theory.findings[2].text
         );
         let corner = made(|point, _| if point.mean == Form::Corner { 0.5 } else { 1.0 });
         assert!(
-            corner.findings[2].text.contains("corner lowers the error on average p=2 (s = 1, ratio of errors 0.50"),
+            corner.findings[2].text.contains("corner lowers it on average p=2 (s = 1, ratio of errors 0.50"),
             "{}",
             corner.findings[2].text
         );

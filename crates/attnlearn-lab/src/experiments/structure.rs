@@ -557,12 +557,12 @@ mod tests {
         let summary = said(Structure::Diagonal);
         assert!(
             summary.findings.len() == 4
-                && summary.findings[0].text.contains(", diagonal is recovered less often than dense: dense 80 of 80"),
+                && summary.findings[0].text.contains(", diagonal is recovered less often than dense: dense 40 of 40"),
             "{:?}",
             summary.findings
         );
         assert!(
-            summary.findings[0].text.contains("block 80 of 80, in 2.00 (2.00 to 2.00) times"),
+            summary.findings[0].text.contains("block 40 of 40, in 2.00 (2.00 to 2.00) times"),
             "{}",
             summary.findings[0].text
         );
