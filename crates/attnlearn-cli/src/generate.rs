@@ -1,6 +1,6 @@
 //! `attnlearn generate`: examples of a teacher layer, drawn or given, or sets with a target.
 
-use crate::blocks::{self, check_size};
+use crate::blocks;
 use crate::cli::Ending;
 use crate::console::{grouped, plural};
 use crate::report::describe;
@@ -8,7 +8,8 @@ use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
 use crate::{generate_sets, interrupt, output};
 use attnlearn::data::{
-    Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec, TeacherStream,
+    Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
+    TeacherStream, check_size,
 };
 use attnlearn::layer::{AttentionLayer, Evaluator, Mask};
 use attnlearn::{Error, Result};

@@ -1,10 +1,10 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
 use attnlearn::data::{Dtype, Family, InputDistribution};
-use attnlearn::descend::{HeadCount, Rank};
+use attnlearn::descend::Rank;
 use attnlearn::features::ridge::Ridge;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt;
+use attnlearn::learn::Heads;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use rand::SeedableRng;
@@ -96,37 +96,6 @@ pub fn family(text: &str) -> Result<Family, String> {
         Some(("block", n)) => Ok(Family::Block { size: size(n)? }),
         Some(("low-rank", n)) => Ok(Family::LowRank { rank: size(n)? }),
         _ => Err("give dense, diagonal, block:SIZE or low-rank:RANK".into()),
-    }
-}
-
-/// How many heads to look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heads {
-    /// This many.
-    Given(usize),
-    /// As many as it takes, and at most this many if that is said.
-    Auto(Option<usize>),
-    /// All from the first to the second.
-    Range(usize, usize),
-}
-
-impl Heads {
-    /// For the six phases.
-    pub fn sculpt(self) -> sculpt::Heads {
-        match self {
-            Self::Given(m) => sculpt::Heads::Given(m),
-            Self::Auto(most) => sculpt::Heads::Auto { most: most.unwrap_or(4) },
-            Self::Range(_, last) => sculpt::Heads::Auto { most: last },
-        }
-    }
-
-    /// For descent.
-    pub fn descend(self) -> HeadCount {
-        match self {
-            Self::Given(m) => HeadCount::Given(m),
-            Self::Auto(most) => HeadCount::Auto(most.unwrap_or(16)),
-            Self::Range(first, last) => HeadCount::Range(first, last),
-        }
     }
 }
 
