@@ -7,7 +7,7 @@ use crate::heatmap::{self, Panel};
 use crate::progress::{Bar, PhaseWatch};
 use crate::report;
 use crate::session::Session;
-use crate::{interrupt, output, page, values};
+use crate::{interrupt, output, page};
 use attnlearn::Result;
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream, Watched};
 use attnlearn::layer::AttentionLayer;
@@ -73,7 +73,7 @@ impl Args {
         output::writable_layer(&self.output)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         let spec = TeacherSpec::dense(8, 2, 6.0);
-        let teacher = spec.draw(&mut values::teacher_rng(self.seed))?;
+        let teacher = spec.draw_from(self.seed)?;
         let examples = TeacherStream::new(&teacher, K, INPUTS, self.seed, None);
         let settings =
             Settings { heads: Heads::Given(spec.m), seed: self.seed, sculpture: self.report.is_some(), ..Settings::default() }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn errors_before_and_after_the_polish_are_told_apart() {
         let spec = TeacherSpec::dense(8, 2, 6.0);
-        let teacher = spec.draw(&mut values::teacher_rng(0)).expect("valid");
+        let teacher = spec.draw_from(0).expect("valid");
         let examples = TeacherStream::new(&teacher, K, INPUTS, 0, None);
         let settings = Settings::default().check(&examples).expect("valid");
         for heads in [1, 2] {

@@ -172,7 +172,7 @@ impl Args {
                 let spec = self.spec();
                 check_size(Shape { k: self.k, d: spec.d, d_out: spec.d_out }, "--k, --d, --d-out")?;
                 check_teacher_size(&spec)?;
-                (spec.draw(&mut values::teacher_rng(self.seed))?, Some(spec))
+                (spec.draw_from(self.seed)?, Some(spec))
             }
         };
         let shape = Shape { k: self.k, d: teacher.d(), d_out: teacher.d_out() };

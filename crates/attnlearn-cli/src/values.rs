@@ -7,8 +7,6 @@ use attnlearn::layer::AttentionLayer;
 use attnlearn::learn::Heads;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 /// Input distributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -154,13 +152,6 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
         Ok(v) if v.is_finite() && v >= 0.0 => Ok(v),
         _ => Err("give a finite number that is not negative".into()),
     }
-}
-
-/// The generator that teachers are drawn from. No block of a stream with the same seed shares its numbers.
-pub fn teacher_rng(seed: u64) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(u64::MAX);
-    rng
 }
 
 /// Refuses inputs whose tokens do not fit a layer.

@@ -4,6 +4,7 @@ use super::descent::Descended;
 use super::report::sculpt_notes;
 use crate::Result;
 use crate::certify::Certificate;
+use crate::data::write_atomically;
 use crate::layer::AttentionLayer;
 use crate::sculpt::{Learned, Outcome, Stage, ValidSettings};
 use std::collections::BTreeMap;
@@ -87,17 +88,19 @@ impl Answer {
         }
     }
 
+    /// The best layer as the contents of its file, if there is one.
+    pub fn to_bytes(&self) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Descended(found) => found.outcome.layer.to_bytes(&found.notes()).map(Some),
+            Self::Sculpted(found) => {
+                let polished = found.learned.after_polish.is_some();
+                found.best().map(|stage| stage.layer.to_bytes(&found.notes(stage, polished))).transpose()
+            }
+        }
+    }
+
     /// Writes the best layer, if there is one; whether there is.
     pub fn save(&self, path: &Path) -> Result<bool> {
-        match self {
-            Self::Descended(found) => found.outcome.layer.save(path, &found.notes()).map(|()| true),
-            Self::Sculpted(found) => match found.best() {
-                Some(stage) => {
-                    let polished = found.learned.after_polish.is_some();
-                    stage.layer.save(path, &found.notes(stage, polished)).map(|()| true)
-                }
-                None => Ok(false),
-            },
-        }
+        self.to_bytes()?.map_or(Ok(false), |bytes| write_atomically(path, &bytes).map(|()| true))
     }
 }

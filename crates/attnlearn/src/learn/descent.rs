@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Held-out NMSE at which a layer counts as recovered.
 const RECOVERED: f64 = 1e-12;
 /// Numbers that are kept in memory, at most.
-const MOST_NUMBERS: usize = 1 << 28;
+pub(super) const MOST_NUMBERS: usize = 1 << 28;
 
 /// What has been checked.
 pub(super) struct Descent {

@@ -1,6 +1,6 @@
 //! What can be asked for, and which learner it belongs to.
 
-use super::descent::Descent;
+use super::descent::{Descent, MOST_NUMBERS};
 use super::keeping::Keeping;
 use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
@@ -119,6 +119,15 @@ impl Settings {
         check_size(source.shape(), place)?;
         if !(self.delta > 0.0 && self.delta < 1.0) {
             return Err(Error::input("--delta", format!("{}", self.delta), "give a number between 0 and 1"));
+        }
+        let most = match self.heads {
+            Heads::Given(m) | Heads::Auto(Some(m)) | Heads::Range(_, m) => m,
+            Heads::Auto(None) => 0,
+        };
+        let (d, d_out) = (source.shape().d, source.shape().d_out);
+        if most.checked_mul(d * (d + d_out)).is_none_or(|numbers| numbers > MOST_NUMBERS) {
+            let problem = format!("{most} heads of d = {d}, d_out = {d_out} have more numbers than are worked with");
+            return Err(Error::input("--heads", problem, "ask for fewer"));
         }
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let refuse = |flag: &str, method: &str| {
