@@ -2,13 +2,20 @@
 
 use attnlearn::Error;
 use pyo3::PyErr;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyIsADirectoryError, PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use std::any::Any;
 
 /// The exception that users of Python expect.
 pub fn raise(error: Error) -> PyErr {
     match error {
-        Error::Input { .. } => PyValueError::new_err(pythonic(&error.to_string())),
+        Error::Input { ref problem, .. } => {
+            let message = pythonic(&error.to_string());
+            match problem.as_str() {
+                "does not exist" => PyFileNotFoundError::new_err(message),
+                "is a directory" => PyIsADirectoryError::new_err(message),
+                _ => PyValueError::new_err(message),
+            }
+        }
         Error::Io { place, source } => match source.raw_os_error() {
             // With the number Python picks FileNotFoundError, PermissionError and so on.
             Some(number) => PyOSError::new_err((number, source.to_string(), place)),

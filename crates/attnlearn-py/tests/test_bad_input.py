@@ -53,7 +53,7 @@ def bad_arrays(shape):
         ("objects", np.full(shape, object()), (TypeError, ValueError), "number|real"),
         ("text", np.full(shape, "x"), ValueError, "number format|could not convert|dtype"),
         ("complex", good + 1j, ValueError, "number format|[Cc]omplex"),
-        ("empty", good[:0], ValueError, "at least 1|minimum of 1"),
+        ("empty", good[:0], ValueError, "at least 1|minimum of"),
         ("a GPU", OnGpu(), TypeError, r"\.cpu\(\)"),
         ("another GPU", CudaArray(), TypeError, "GPU"),
     ]
@@ -186,7 +186,7 @@ def test_layers_and_what_does_not_fit_them(tmp_path):
         AttentionLayer.from_safetensors(tmp_path / "x.safetensors")
     with pytest.raises(ValueError, match="x.safetensors"):
         AttentionLayer.from_pretrained(tmp_path / "x.safetensors")
-    with pytest.raises((IsADirectoryError, ValueError), match="directory"):
+    with pytest.raises(IsADirectoryError, match="directory"):
         layer.save(tmp_path)
     with pytest.raises(ValueError, match="is no distribution; give boolean, gaussian or sphere"):
         datasets.examples(layer, 1, 2, inputs="cubes")
@@ -209,7 +209,7 @@ class TestEstimators:
             with pytest.raises(kind, match=words):
                 estimator.fit((array[:, 0], array[:, 1:]), y)
             with pytest.raises(kind, match=words):
-                estimator.fit(array.reshape(len(array), -1), y)
+                estimator.fit(array.reshape(len(array), 6), y)
         estimator.fit(good, y)
         with pytest.raises(kind, match=words):
             estimator.predict(array)
@@ -228,7 +228,7 @@ class TestEstimators:
         X, y = sets
         with pytest.raises(ValueError, match="[Nn]egative"):
             estimator.fit(X, y, sample_weight=-np.ones(len(y)))
-        with pytest.raises(ValueError, match="weights: they are all zero; give some example a positive weight|sample_weight"):
+        with pytest.raises(ValueError, match="at least one non-zero|they are all zero"):
             estimator.fit(X, y, sample_weight=np.zeros(len(y)))
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             estimator.fit(X, y[:-1])

@@ -31,10 +31,9 @@ def test_single_precision_and_signs(teacher):
     whole = learn_attention(X, Y, heads=2, progress=False)
     signs = learn_attention(X.astype(np.int8), Y, heads=2, progress=False)
     assert signs.layer == whole.layer
-    with pytest.warns(NotRecoveredWarning):
-        rounded = learn_attention(X.astype(np.float32), Y.astype(np.float32), heads=2, method="descend", progress=False)
+    rounded = learn_attention(X.astype(np.float32), Y.astype(np.float32), heads=2, method="descend", progress=False)
     # Outputs in single precision are known to 1e-7, and so is the layer.
-    assert teacher.distance(rounded.layer).worst_theta < 1e-4 and rounded.certificate.nmse < 1e-12 * 10
+    assert 1e-9 < teacher.distance(rounded.layer).worst_theta < 1e-5
 
 
 def test_what_is_not_recovered_is_a_warning(rng):

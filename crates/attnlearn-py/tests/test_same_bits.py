@@ -80,6 +80,26 @@ def test_fits(run, tmp_path, model, precision):
         np.testing.assert_array_equal(file["y"], fitted.predict(X))
 
 
+def test_predictions_are_those_of_the_definition(run, tmp_path):
+    """RFA written out in NumPy, with the frozen heads that the program stores."""
+    run("generate -o s.npz --examples 80 --target average:p=2 --d 3 --keys 4 --seed 1")
+    run("fit s.npz --heads 6 --seed 2 --ridge 1e-3 --precision f64 --store-weights -o m.safetensors")
+    X, y = datasets.sets("average:p=2", 80, d=3, keys=4, seed=1)
+    fitted = RandomFeatureAttentionRegressor(heads=6, random_state=2, ridge=1e-3).fit(X, y)
+    contents = (tmp_path / "m.safetensors").read_bytes()
+    size = int.from_bytes(contents[:8], "little")
+    start, end = json.loads(contents[8 : 8 + size])["weights"]["data_offsets"]
+    weights = np.frombuffer(contents[8 + size + start : 8 + size + end]).reshape(6, 4, 4)
+    tokens = np.concatenate([X, np.ones((80, 5, 1))], 2)
+    query, keys = tokens[:, 0], tokens[:, 1:]
+    attention = np.maximum(np.einsum("mab,na,nib->nmi", weights, query, keys), 0) / 4
+    features = np.einsum("nmi,nib->nmb", attention, keys).reshape(80, -1)
+    centred = features - features.mean(0)
+    values = np.linalg.solve(centred.T @ centred / 80 + 1e-3 * np.eye(24), centred.T @ (y - y.mean()) / 80)
+    np.testing.assert_allclose(fitted.predict(X), centred @ values + y.mean(), atol=1e-10)
+    np.testing.assert_allclose(np.sort(fitted.coef_), np.sort(values), atol=1e-9)
+
+
 @pytest.mark.parametrize("kernel", ["rfa", "brfa", "rfmlp"])
 def test_kernels(run, tmp_path, kernel):
     run("generate -o s.npz --examples 120 --target average:p=2 --d 4 --keys 5 --min-keys 2 --seed 1")

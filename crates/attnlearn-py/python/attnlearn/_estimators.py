@@ -22,12 +22,23 @@ Sets = dict[str, Any]
 Ridge = Union[float, Literal["auto", "ridgeless"]]
 
 
-def _floats(array: Any, name: str, dims: str) -> NDArray[Any]:
+def _rank(value: Any) -> int:
+    """Dimensions of what may not be an array yet; what is none at all is left to scikit-learn's checks."""
+    rank = getattr(value, "ndim", None)
+    if isinstance(rank, int):
+        return rank
+    try:
+        return int(np.asarray(value).ndim)
+    except (TypeError, ValueError):
+        return 2
+
+
+def _floats(array: Any, name: str, dims: str, least: int = 1) -> NDArray[Any]:
     """A checked array as it is, or as float64; scikit-learn's words for what every estimator refuses."""
     array = on_cpu(array, name)
     rank = dims.count(",") + 1
     checked = check_array(
-        array, dtype=[np.float64, np.float32], order="C", ensure_2d=False, allow_nd=True, ensure_min_samples=1, input_name=name
+        array, dtype=[np.float64, np.float32], order="C", ensure_2d=False, allow_nd=True, ensure_min_samples=least, input_name=name
     )
     if checked.ndim != rank:
         raise ValueError(f"{name}: has shape {list(checked.shape)} of rank {checked.ndim}; give it the shape [{dims}]")
@@ -44,10 +55,10 @@ class _SetRegressor(RegressorMixin, BaseEstimator):
     progress: ProgressArgument
     _kernel = False
 
-    def _sets(self, X: Any, *, reset: bool) -> Sets:
+    def _sets(self, X: Any, *, reset: bool, least: int = 1) -> Sets:
         """Inputs in any of the three forms, as the native side takes them."""
-        if isinstance(X, (tuple, list)) and len(X) in (2, 3) and all(np.ndim(part) >= 2 for part in X if part is not None) and np.ndim(X[1]) == 3:
-            query, keys = _floats(X[0], "query", "n, d"), _floats(X[1], "keys", "n, N, d")
+        if isinstance(X, (tuple, list)) and len(X) in (2, 3) and _rank(X[0]) == 2 and _rank(X[1]) == 3:
+            query, keys = _floats(X[0], "query", "n, d", least), _floats(X[1], "keys", "n, N, d", least)
             mask = X[2] if len(X) == 3 else None
             if query.shape[0] != keys.shape[0] or query.shape[1] != keys.shape[2]:
                 shapes = f"query {list(query.shape)} and keys {list(keys.shape)}"
@@ -67,15 +78,15 @@ class _SetRegressor(RegressorMixin, BaseEstimator):
             self._form(query.shape[1], "sets", reset)
             return {"x": query, "keys": keys, "mask": there, "lengths": None, "y": None, "weights": None}
         X = on_cpu(X, "X")
-        if getattr(X, "ndim", None) == 3 or (not hasattr(X, "ndim") and np.ndim(X) == 3):
-            tokens = _floats(X, "X", "n, N+1, d")
+        if _rank(X) == 3:
+            tokens = _floats(X, "X", "n, N+1, d", least)
             if tokens.shape[1] < 2:
                 raise ValueError(f"X: has shape {list(tokens.shape)}: no place for a key; give [n, N+1, d], N ≥ 1")
             self._form(tokens.shape[2], "sets", reset)
             return {"x": tokens, "keys": None, "mask": None, "lengths": None, "y": None, "weights": None}
         if not reset and getattr(self, "_form_", "rows") != "rows":
-            raise ValueError(f"X: has rank {np.ndim(X)}; give sets like those of the fit, [n, N+1, d] or (query, keys, mask)")
-        rows = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=1)
+            raise ValueError(f"X: has rank {_rank(X)}; give sets like those of the fit, [n, N+1, d] or (query, keys, mask)")
+        rows = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=least)
         self._form_ = "rows"
         width = rows.shape[1]
         if self.token_dim is None:
@@ -365,7 +376,7 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
         -------
         self
         """
-        sets = self._targets(self._sets(X, reset=True), y, sample_weight, reset=True)
+        sets = self._targets(self._sets(X, reset=True, least=2), y, sample_weight, reset=True)
         wanted = self._wanted(sets)
         kept = None if self.checkpoint is None else as_path(self.checkpoint)
         self._sums_ = None
@@ -534,7 +545,7 @@ class AttentionKernelRegressor(_SetRegressor):
         """
         if self.kernel not in ("rfa", "brfa", "rfmlp"):
             raise ValueError(f"kernel: {self.kernel!r} is not known; give rfa, brfa or rfmlp")
-        sets = self._targets(self._sets(X, reset=True), y, sample_weight, reset=True)
+        sets = self._targets(self._sets(X, reset=True, least=2), y, sample_weight, reset=True)
         scale, matrix = self._mean(self.mean)
         wanted = {
             "model": f"kernel-{self.kernel}",
