@@ -2,9 +2,9 @@
 
 use crate::cli::Ending;
 use crate::console::{Console, duration, grouped};
-use crate::interrupt;
 use crate::progress::Bar;
 use crate::session::Session;
+use crate::{interrupt, output};
 use attnlearn::{Error, Result};
 use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Stance, Watch, all, find};
 use clap::{Subcommand, ValueEnum};
@@ -75,6 +75,9 @@ struct RunArgs {
     /// Seed of everything.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Where the findings go as Markdown [default: DIR/findings.md].
+    #[arg(long, value_name = "FILE")]
+    findings: Option<PathBuf>,
     /// What is to differ from the defaults (.toml): a table for every experiment, with what `lab list NAME --config` prints.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -150,9 +153,11 @@ impl Args {
                     scale: args.scale.into(),
                     seed: args.seed,
                     out: args.out,
+                    findings: args.findings,
                     replaced,
                 };
                 plan.check()?;
+                plan.findings.as_deref().map_or(Ok(()), output::writable)?;
                 Ok(Plan::Run(plan))
             }
         }
@@ -223,7 +228,7 @@ fn run(plan: &Experiments, session: &Session) -> Result<()> {
     }
     let finished = ran?;
     console.gap();
-    console.say(format!("wrote {}", plan.out.join("report.html").display()));
+    console.say(format!("wrote {}: plots, tables, and the findings in full", plan.out.join("report.html").display()));
     session.publish("lab", &RunReport { out: &plan.out, experiments: &finished })
 }
 
@@ -270,7 +275,7 @@ impl Watch for LabWatch<'_> {
                 Stance::Differs => console.bad("✗"),
                 Stance::Open => "–".into(),
             };
-            console.say(format!("  {mark} {}", finding.text));
+            console.say(format!("  {mark} {}", finding.headline()));
         }
     }
 

@@ -48,7 +48,7 @@ pub struct Measured<P, R> {
 /// Those of an experiment.
 pub type Measurements<E> = [Measured<<E as Experiment>::Point, <E as Experiment>::Row>];
 
-/// A sentence computed from the data, with its uncertainty, beside what is claimed.
+/// A sentence computed from the data, with its uncertainty, beside what is claimed. What it comes to stands first; a colon may be followed by all that it is made up of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The sentence.
@@ -70,6 +70,11 @@ pub enum Stance {
 }
 
 impl Finding {
+    /// What it comes to: the sentence as far as its colon.
+    pub fn headline(&self) -> &str {
+        self.text.split(": ").next().unwrap_or_default().trim_end_matches('.')
+    }
+
     /// As claimed, or not as claimed, if the data tell either.
     pub fn judged(text: impl Into<String>, agrees: bool, differs: bool) -> Self {
         let stance = match (agrees, differs) {

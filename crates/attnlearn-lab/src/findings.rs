@@ -24,14 +24,14 @@ fn table(table: &Table) -> String {
 const HEADINGS: [(&str, Stance); 3] =
     [("Seen as claimed", Stance::Agrees), ("Seen otherwise", Stance::Differs), ("Seen", Stance::Open)];
 
-/// How a finding stands to the claim, in a sign.
+/// How a finding stands to the claim, in a sign, and what it comes to.
 fn marked(finding: &Finding) -> String {
     let mark = match finding.stance {
         Stance::Agrees => '✓',
         Stance::Differs => '✗',
         Stance::Open => '–',
     };
-    format!("{mark} {}", finding.text)
+    format!("{mark} {}", finding.headline())
 }
 
 /// The page; plots are looked for in `folder`, relative to it, one folder an experiment.
@@ -105,7 +105,7 @@ mod tests {
             rows: vec![vec!["a|b".into(), "2".into()]],
         };
         let summary = Summary {
-            findings: vec![Finding::differs("Up."), Finding::open("Or not.")],
+            findings: vec![Finding::differs("Up: by two."), Finding::open("Or not.")],
             tables: vec![table],
             figures: Vec::new(),
         };
@@ -125,9 +125,9 @@ mod tests {
         };
         let page = markdown(&[&finished], "findings");
         for part in [
-            "| [Ups, and downs](#ups-and-downs) | ✗ Up.<br>– Or not. |",
+            "| [Ups, and downs](#ups-and-downs) | ✗ Up<br>– Or not |",
             "**Claimed.** Down.",
-            "**Seen otherwise.** Up.",
+            "**Seen otherwise.** Up: by two.",
             "**Seen.** Or not.",
             "| a\\|b | 2 |",
             "`attnlearn lab run ups --scale full --seed 3`: 2 points, 4 rows, 10 min 0 s.",

@@ -1,7 +1,7 @@
 //! Pages: one of all experiments, and one of a single run of a learner. A page is one file that needs no network: style sheet, script and drawings are
 //! in it. It is read on a phone as on a wide screen, in light and dark, and on paper.
 
-use crate::experiment::{Finding, Scale, Table};
+use crate::experiment::{Finding, Scale, Stance, Table};
 use crate::plot::{Figure, Inline};
 use crate::run::Finished;
 use attnlearn::{Error, Result};
@@ -69,6 +69,13 @@ impl<'a> TableView<'a> {
 /// Something and how much of it.
 type Fact = (String, String);
 
+/// What a finding comes to.
+#[derive(Serialize)]
+struct Headline<'a> {
+    text: &'a str,
+    stance: Stance,
+}
+
 /// An experiment as the templates have it.
 #[derive(Serialize)]
 struct ExperimentView<'a> {
@@ -77,6 +84,8 @@ struct ExperimentView<'a> {
     question: &'a str,
     claim: &'a str,
     findings: &'a [Finding],
+    /// The findings in short.
+    headlines: Vec<Headline<'a>>,
     figures: Vec<FigureView>,
     tables: Vec<TableView<'a>>,
     facts: Vec<Fact>,
@@ -94,6 +103,7 @@ impl<'a> ExperimentView<'a> {
             question: of.question,
             claim: of.claim,
             findings: &of.summary.findings,
+            headlines: of.summary.findings.iter().map(|one| Headline { text: one.headline(), stance: one.stance }).collect(),
             figures: of.summary.figures.iter().map(|figure| FigureView::new(figure, Some(of.name))).collect(),
             tables: of.summary.tables.iter().map(TableView::new).collect(),
             facts: vec![

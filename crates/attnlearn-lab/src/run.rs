@@ -23,6 +23,8 @@ pub struct Plan {
     pub seed: u64,
     /// Where to.
     pub out: PathBuf,
+    /// Where the page of Markdown goes, if not there.
+    pub findings: Option<PathBuf>,
     /// A table an experiment, with what is to differ from the defaults.
     pub replaced: toml::Table,
 }
@@ -162,7 +164,8 @@ impl Plan {
             let mut shown: Vec<&Finished> = before.iter().chain(&finished).collect();
             shown.sort_by_key(|one| all().iter().position(|entry| entry.name() == one.name));
             write_atomically(&self.out.join("report.html"), report::page(&shown, &waiting)?.as_bytes())?;
-            write_atomically(&self.out.join("findings.md"), findings::markdown(&shown, ".").as_bytes())?;
+            let place = self.findings.clone().unwrap_or_else(|| self.out.join("findings.md"));
+            write_atomically(&place, findings::markdown(&shown, &from(&place, &self.out)).as_bytes())?;
         }
         Ok(finished)
     }
@@ -218,6 +221,16 @@ impl Plan {
     }
 }
 
+/// A folder as a page links to it: relative where the page is in a folder above it.
+fn from(page: &Path, folder: &Path) -> String {
+    let within = page.parent().and_then(|above| folder.strip_prefix(above).ok());
+    match within.map(|path| path.display().to_string().replace('\\', "/")) {
+        Some(path) if path.is_empty() => ".".into(),
+        Some(path) => path,
+        None => folder.display().to_string(),
+    }
+}
+
 /// Says which point it was.
 fn blame(entry: &dyn Entry, point: &Value, error: Error) -> Error {
     match error {
@@ -237,5 +250,19 @@ impl Finished {
             .figures
             .iter()
             .try_for_each(|figure| write_atomically(&folder.join(format!("{}.svg", figure.name)), figure.file().as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_relative_where_they_can_be() {
+        for (page, folder, link) in
+            [("lab/findings.md", "lab", "."), ("docs/findings.md", "docs/findings", "findings"), ("a.md", "/b", "/b")]
+        {
+            assert_eq!(from(Path::new(page), Path::new(folder)), link);
+        }
     }
 }

@@ -145,7 +145,9 @@ pub fn slope(points: &[(f64, f64)]) -> Option<Estimate> {
 
 /// The exponent `b` of `y ∝ x^b`.
 pub fn exponent(points: &[(f64, f64)]) -> Option<Estimate> {
-    slope(&points.iter().map(|(x, y)| (x.ln(), y.ln())).collect::<Vec<_>>())
+    // Numbers that are all the same leave rounding.
+    let plain = |b: f64| if b.abs() < 1e-12 { 0.0 } else { b };
+    Some(slope(&points.iter().map(|(x, y)| (x.ln(), y.ln())).collect::<Vec<_>>())?.map(plain))
 }
 
 #[cfg(test)]

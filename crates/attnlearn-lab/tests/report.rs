@@ -91,7 +91,7 @@ impl Watch for Patient {}
 
 fn plan(out: &Path) -> Plan {
     let entries: Vec<&'static dyn Entry> = vec![&FIRST, &SECOND];
-    Plan { entries, scale: Scale::Quick, seed: 5, out: out.into(), replaced: toml::Table::new() }
+    Plan { entries, scale: Scale::Quick, seed: 5, out: out.into(), findings: None, replaced: toml::Table::new() }
 }
 
 #[test]

@@ -68,7 +68,7 @@ static SQUARES: Of<Squares> = Of::new();
 
 fn plan(out: &Path, seed: u64, replaced: &str) -> Plan {
     let entries: Vec<&'static dyn Entry> = vec![&SQUARES];
-    Plan { entries, scale: Scale::Quick, seed, out: out.into(), replaced: replaced.parse().unwrap() }
+    Plan { entries, scale: Scale::Quick, seed, out: out.into(), findings: None, replaced: replaced.parse().unwrap() }
 }
 
 fn computed(seed: u64) -> usize {

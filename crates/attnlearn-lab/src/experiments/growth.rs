@@ -22,6 +22,7 @@ use attnlearn::sculpt::{Learned, Outcome};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Multiples of the counting bound, the easiest first.
 const MULTIPLES: [f64; 10] = [8.0, 4.0, 3.0, 2.5, 2.0, 1.75, 1.5, 1.35, 1.2, 1.1];
@@ -101,7 +102,7 @@ pub struct Point {
 pub struct Row {
     /// Whether the layer was found.
     found: bool,
-    /// Sequences that it took, or all that were tried.
+    /// Sequences that it took, or the most that were allowed.
     examples: u64,
 }
 
@@ -170,14 +171,14 @@ impl Experiment for Growth {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(3, 6),
+            seeds: scale.pick(3, 4),
             norm: 6.0,
             starts: scale.pick(7, 31),
             descend_base: [2, 8, 4],
             descend_heads: scale.pick(vec![1, 2, 3, 4], vec![1, 2, 3, 4, 6, 8]),
-            descend_dims: scale.pick(vec![4, 6, 8, 12], vec![4, 6, 8, 12, 16, 24, 32]),
-            descend_tokens: scale.pick(vec![2, 4, 8], vec![2, 3, 4, 6, 8, 12, 16]),
-            most_examples: scale.pick(1 << 21, 1 << 25),
+            descend_dims: scale.pick(vec![4, 6, 8, 12], vec![4, 6, 8, 12, 16, 24]),
+            descend_tokens: scale.pick(vec![2, 3, 4, 8], vec![2, 3, 4, 6, 8, 12, 16]),
+            most_examples: scale.pick(1 << 21, 1 << 23),
             sculpt_base: [2, 10, 3],
             sculpt_heads: scale.pick(vec![1, 2, 3], vec![1, 2, 3, 4]),
             sculpt_dims: scale.pick(vec![8, 10, 12], vec![6, 8, 10, 12, 14, 16]),
@@ -282,18 +283,21 @@ fn fewest_multiple(point: &Point, teacher: &AttentionLayer, stop: &(dyn Fn() -> 
     Ok(fewest.unwrap_or(Row { found: false, examples: 0 }))
 }
 
-/// Twice as many until they suffice: all runs before the last take together about as long as it.
+/// The least power of two that suffices: in ever longer strides to the first that does, then by bisection.
 fn fewest_agreeing(most: u64, suffice: impl Fn(u64) -> Result<bool>) -> Result<Row> {
-    let mut examples = FEWEST.min(most);
-    loop {
-        if suffice(examples)? {
-            return Ok(Row { found: true, examples });
+    let tried = |power: u32| FEWEST << power;
+    let powers = (most / FEWEST).max(1).ilog2() + 1;
+    let (mut low, mut high, mut stride) = (0, powers, 0);
+    while low < high {
+        let next = if high < powers { low.midpoint(high) } else { (low + stride).min(powers - 1) };
+        if suffice(tried(next))? {
+            high = next;
+        } else {
+            low = next + 1;
+            stride = 2 * stride + 1;
         }
-        if 2 * examples > most {
-            return Ok(Row { found: false, examples });
-        }
-        examples *= 2;
     }
+    Ok(Row { found: low < powers, examples: tried(low.min(powers - 1)) })
 }
 
 /// Whether the six phases' own answer holds on held-out examples.
@@ -371,6 +375,16 @@ fn found_of(rows: &Measurements<Growth>, learner: Learner, asked: Asked) -> Stri
     format!("{found} of {all} teachers")
 }
 
+/// Sizes at which none was found.
+fn missed(rows: &Measurements<Growth>, learner: Learner, asked: Asked) -> String {
+    let mut sizes: BTreeSet<[usize; 3]> = asked_of(rows, learner, asked).map(|row| problem(&row.point)).collect();
+    asked_of(rows, learner, asked).filter(|row| row.row.found).for_each(|row| {
+        sizes.remove(&problem(&row.point));
+    });
+    let sizes: Vec<String> = sizes.into_iter().map(|[m, d, k]| format!("m, d, k = {m}, {d}, {k}")).collect();
+    if sizes.is_empty() { String::new() } else { format!(" (none with {})", sizes.join(" or ")) }
+}
+
 fn bound(point: &Point) -> f64 {
     counting_bound(point.d, point.d, point.m, point.k)
 }
@@ -395,8 +409,9 @@ fn counting_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
     let times =
         if times.is_empty() { String::new() } else { format!("; it needs {} times that bound", stats::geometric(&times)) };
     format!(
-        "The practical learner finds {}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1: {verdict}{times}.",
+        "The practical learner finds {}{}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1, so {verdict}{times}.",
         found_of(rows, Learner::Descend, Asked::Fewest),
+        missed(rows, Learner::Descend, Asked::Fewest),
         fits.powers()
     )
 }
@@ -431,8 +446,9 @@ fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> Finding {
     let least = asked_of(rows, Learner::Sculpt, Asked::Fewest).filter(|row| row.row.found && row.row.examples == FEWEST).count();
     let least =
         if least > 0 { format!(" ({least} of them need no more than {FEWEST}, the fewest tried)") } else { String::new() };
+    let none = missed(rows, Learner::Sculpt, Asked::Fewest);
     let text = format!(
-        "By agreement alone the six phases find {}{least}; the examples that they need grow as {}, {order}{beside}.",
+        "By agreement alone the six phases find {}{least}{none}; the examples that they need grow as {}, {order}{beside}.",
         found_of(rows, Learner::Sculpt, Asked::Fewest),
         fits.powers()
     );
@@ -562,7 +578,7 @@ mod tests {
         let findings = Growth::summarise(&config(), &rows).unwrap().findings;
         assert!(
             findings[0].text.contains("too few")
-                && findings[0].text.contains("finds 0 of")
+                && findings[0].text.contains("finds 0 of 12 teachers (none with m, d, k = 1, 4, 3 or")
                 && findings[2].text.contains("too few"),
             "{findings:?}"
         );
@@ -583,10 +599,11 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_doubled_until_they_suffice() {
+    fn the_least_power_of_two_is_found() {
         let fewest = |suffices: u64| fewest_agreeing(1 << 15, |n| Ok(n >= suffices)).unwrap();
-        assert_eq!(fewest(9000), Row { found: true, examples: 1 << 14 });
-        assert_eq!(fewest(1), Row { found: true, examples: FEWEST });
+        for power in 11..=15 {
+            assert_eq!(fewest((1 << power) - 1), Row { found: true, examples: 1 << power });
+        }
         assert_eq!(fewest(1 << 20), Row { found: false, examples: 1 << 15 });
     }
 }

@@ -11,10 +11,11 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
 use crate::features::{
-    Column, Errors, Named, Task, best_ridges, column_texts, errors_of, fit, joined, parse_targets, points, predict, seeds, title,
+    Column, Errors, NOTHING, Named, Task, best_ridges, column_texts, errors_of, fit, joined, parse_targets, points, predict,
+    seeds, title,
 };
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
-use crate::stats::{Estimate, short};
+use crate::stats::{self, Estimate, short};
 use attnlearn::features::ridge::{Options, Ridge, Solver};
 use attnlearn::features::{Learner, Precision, Sets};
 use attnlearn::{Error, Result};
@@ -238,32 +239,49 @@ impl Seen<'_> {
         })
     }
 
-    /// How many heads err at most so much more than the kernel, in the mean over seeds, from there on.
+    /// How many heads err at most so much more than the kernel, in the mean over seeds, from there on; kernels that learn nothing are left out.
     fn enough(&self) -> Option<String> {
-        let mut parts = Vec::new();
+        let (mut parts, mut idle, mut needed) = (Vec::new(), Vec::new(), Vec::new());
         for (target, learner) in self.curves() {
             let ratio = |heads: usize| {
                 let key = (target.clone(), learner, heads);
                 let kernels: &BTreeMap<u64, f64> = self.kernels.of(&key)?;
                 let ratios: Vec<f64> =
                     self.errors.of(&key)?.iter().filter_map(|(seed, e)| Some(e / kernels.get(seed)?)).collect();
-                Some(crate::stats::geometric(&ratios))
+                Some(stats::geometric(&ratios))
             };
             let ratios: Vec<(usize, Estimate)> =
                 self.heads().into_iter().filter_map(|heads| Some((heads, ratio(heads)?))).collect();
-            let Some((most, last)) = ratios.last().copied() else { continue };
-            let far = ratios.iter().rposition(|(_, ratio)| ratio.value > AS_GOOD);
+            let Some(&(most, last)) = ratios.last() else { continue };
             let what = format!("{} on {}", learner.name(), title(target));
-            parts.push(match far {
-                None => format!("M = {} for {what}", ratios[0].0),
-                Some(i) if i + 1 < ratios.len() => format!("M = {} for {what}", ratios[i + 1].0),
-                Some(_) => format!("more than {most} for {what} (there {last} times)"),
+            if self.kernels.mean(&(target.clone(), learner, most)).is_some_and(|error| error.value > NOTHING) {
+                idle.push(what);
+                continue;
+            }
+            let far = ratios.iter().rposition(|(_, ratio)| ratio.value > AS_GOOD).map_or(0, |i| i + 1);
+            needed.push(ratios.get(far).map(|(heads, _)| *heads));
+            parts.push(match ratios.get(far) {
+                Some((heads, _)) => format!("M = {heads} for {what}"),
+                None => format!("more than {most} for {what} (there {last} times)"),
             });
         }
+        let idle = if idle.is_empty() {
+            String::new()
+        } else {
+            format!("; there is nothing to approach for {}, where the kernel learns nothing", joined(&idle))
+        };
+        let known: Vec<usize> = needed.iter().flatten().copied().collect();
+        let range = match (known.iter().min(), known.iter().max()) {
+            (Some(least), Some(most)) if least < most => format!("{least} to {most} heads"),
+            (Some(only), _) => format!("{only} heads"),
+            _ => "more heads than were tried".into(),
+        };
         (!parts.is_empty()).then(|| {
             format!(
-                "Heads that err at most {AS_GOOD} times as much as infinitely many do, at n = {}: {}.",
+                "To err at most {AS_GOOD} times as much as infinitely many heads do at n = {} takes {range} in {} of {} cases: {}{idle}.",
                 self.config.n,
+                if known.is_empty() { needed.len() } else { known.len() },
+                needed.len(),
                 joined(&parts)
             )
         })
@@ -398,6 +416,8 @@ mod tests {
             theory.findings[0].text
         );
         assert!(theory.findings[1].text.contains("M = 128 for RFA on average p=2"), "{}", theory.findings[1].text);
+        let idle = made(-0.5, -2.0);
+        assert!(idle.findings[1].text.contains("M = 16 for RFA"), "{}", idle.findings[1].text);
         let other = made(0.1, 1e5);
         assert!(
             other.findings[0].text.contains("in 0 of 6 cases") && other.findings[0].text.contains("0 intervals contain"),

@@ -71,6 +71,15 @@ impl Form {
         }
     }
 
+    /// In a sentence.
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::Identity => "the identity",
+            Self::Rotation => "a random rotation",
+            Self::Corner => "a mean in the corner",
+        }
+    }
+
     /// `scale` times the form; a rotation is drawn from `seed`.
     fn mean(self, scale: f64, d: usize, seed: u64) -> Mean {
         let mut entries = vec![0.0; (d + 1) * (d + 1)];
@@ -149,7 +158,7 @@ impl Experiment for Means {
             d: scale.pick(8, 16),
             keys: scale.pick(8, 16),
             heads: scale.pick(100, 1000),
-            n: scale.pick(512, 4096),
+            n: scale.pick(512, 2048),
             n_test: scale.pick(1000, 4000),
             seeds: scale.pick(6, 5),
             precision: scale.pick(Precision::F64, Precision::F32),
@@ -261,16 +270,18 @@ impl Seen<'_> {
                 .map(|(target, scale, ratio)| format!("{target} (s = {}, ratio of errors {})", plain(*scale), ratio.times))
                 .collect();
             let hurt = all.iter().filter(|(_, _, ratio)| ratio.verdict() == Verdict::Second).count();
+            let count = format!("{} on {} of {} targets", form.phrase(), helped.len(), all.len());
             let helped = if helped.is_empty() { "no target".into() } else { joined(&helped) };
             (!all.is_empty())
-                .then(|| format!("{} lowers the error on {helped} and raises it on {hurt} of {}", form.name(), all.len()))
+                .then(|| (count, format!("{} lowers it on {helped} and raises it on {hurt} of {}", form.phrase(), all.len())))
         };
-        let parts: Vec<String> = [Form::Corner, Form::Rotation].into_iter().filter_map(said).collect();
+        let (counts, parts): (Vec<String>, Vec<String>) = [Form::Corner, Form::Rotation].into_iter().filter_map(said).unzip();
         (!parts.is_empty()).then(|| {
             format!(
-                "Other means beside none, each with the best of {} factors: a mean in the {}.",
+                "With the best of {} factors each, other means lower the error of none, {}: {}.",
                 self.config.other_scales.len(),
-                parts.join("; a random ")
+                joined(&counts),
+                parts.join("; ")
             )
         })
     }
@@ -416,13 +427,13 @@ mod tests {
             theory.findings[1].text
         );
         assert!(
-            theory.findings[2].text.contains("a mean in the corner lowers the error on no target and raises it on 2 of 2"),
+            theory.findings[2].text.contains("a mean in the corner lowers it on no target and raises it on 2 of 2"),
             "{}",
             theory.findings[2].text
         );
         let corner = made(|point, _| if point.mean == Form::Corner { 0.5 } else { 1.0 });
         assert!(
-            corner.findings[2].text.contains("corner lowers the error on average p=2 (s = 1, ratio of errors 0.50"),
+            corner.findings[2].text.contains("corner lowers it on average p=2 (s = 1, ratio of errors 0.50"),
             "{}",
             corner.findings[2].text
         );

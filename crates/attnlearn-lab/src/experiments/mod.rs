@@ -2,19 +2,23 @@
 
 mod bridge;
 mod complexity;
+mod conditions;
 mod descent;
 mod growth;
 mod heads;
+mod inputs;
 mod means;
 mod noise;
 mod parity;
 mod phases;
 mod samples;
 mod softmax;
+mod structure;
+mod violations;
 
 use crate::experiment::{Entry, Of};
 
-static ALL: [&dyn Entry; 11] = [
+static ALL: [&dyn Entry; 15] = [
     &Of::<samples::Samples>::new(),
     &Of::<means::Means>::new(),
     &Of::<heads::Heads>::new(),
@@ -22,6 +26,10 @@ static ALL: [&dyn Entry; 11] = [
     &Of::<descent::Descent>::new(),
     &Of::<softmax::Softmax>::new(),
     &Of::<phases::Phases>::new(),
+    &Of::<conditions::OfInitialisations>::new(),
+    &Of::<structure::StructuredTeachers>::new(),
+    &Of::<violations::Violations>::new(),
+    &Of::<inputs::KindsOfInputs>::new(),
     &Of::<growth::Growth>::new(),
     &Of::<parity::Parity>::new(),
     &Of::<noise::Noise>::new(),

@@ -101,7 +101,7 @@ impl Experiment for Parity {
 
     fn config(scale: Scale) -> Config {
         Config {
-            seeds: scale.pick(3, 10),
+            seeds: scale.pick(3, 5),
             heads: scale.pick(vec![1, 2, 3, 4, 6], vec![1, 2, 3, 4, 5, 6]),
             dims: scale.pick(vec![7], vec![7, 8]),
             starts: scale.pick(7, 31),
@@ -166,12 +166,12 @@ fn wall(config: &Config, rows: &Measurements<Parity>) -> Result<String> {
     let bits = |m: usize| m / 2 * 2 + 1;
     Ok(match (before.last(), behind.first()) {
         (None, None) => "No parity was tried.".into(),
-        (Some((m, _)), None) => format!("No wall is seen up to {m} heads and parities of {} bits: {}.", bits(*m), told(before)?),
+        (Some((m, _)), None) => format!("No wall is seen up to {m} heads and parities of {} bits, {}.", bits(*m), told(before)?),
         (None, Some((m, _))) => {
-            format!("The wall is at the fewest heads tried, {m}, parities of {} bits: {}.", bits(*m), told(behind)?)
+            format!("The wall is at the fewest heads tried, {m}, parities of {} bits, {}.", bits(*m), told(behind)?)
         }
         (Some((last, _)), Some((m, _))) => format!(
-            "Up to {last} heads and parities of {} bits: {}; from {m} heads and {} bits on: {}. That is the wall within {} starts.",
+            "Up to {last} heads and parities of {} bits, {}, from {m} heads and {} bits on {}: that is the wall within {} starts.",
             bits(*last),
             told(before)?,
             bits(*m),
@@ -223,7 +223,7 @@ fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<Finding> {
         Some([value, low, high]) => format!(", times {value} ({low} to {high}) for a further head where any succeed"),
         None => String::new(),
     };
-    let text = format!("A parity takes {} and {}{further}: {verdict}.", told(first), told(last));
+    let text = format!("A parity takes {} and {}{further}, {verdict}.", told(first), told(last));
     Ok(Finding::judged(text, last.2.above(first.2.high), last.2.below(first.2.low)))
 }
 
@@ -243,7 +243,7 @@ fn beside(rows: &Measurements<Parity>) -> Result<String> {
         "no difference is seen"
     };
     Ok(format!(
-        "Random heads of the same size and norm are found at a rate of {r} with {cheap} starts a success, parities at {p} with {dear}: {verdict}."
+        "Random heads of the same size and norm are found at a rate of {r} with {cheap} starts a success, parities at {p} with {dear}, so {verdict}."
     ))
 }
 
@@ -330,8 +330,8 @@ mod tests {
         let parity = |point: &Point| point.kind == Kind::Parity;
         let dear = |point: &Point| if parity(point) { 4_usize.pow(point.m as u32) } else { 1 };
         let hard = told(&|point| !parity(point) || point.m < 4, &dear);
-        assert!(hard[0].text.contains("Up to 3 heads and parities of 3 bits: 18 of 18"), "{hard:?}");
-        assert!(hard[0].text.contains("from 4 heads and 5 bits on: 0 of 12"), "{hard:?}");
+        assert!(hard[0].text.contains("Up to 3 heads and parities of 3 bits, 18 of 18"), "{hard:?}");
+        assert!(hard[0].text.contains("from 4 heads and 5 bits on 0 of 12"), "{hard:?}");
         assert!(hard[1].text.contains("times 4.00 (4.00 to 4.00)") && hard[1].text.contains("more than"), "{hard:?}");
         assert!(hard[1].text.contains("as lower bounds say") && hard[2].text.contains("not their size"), "{hard:?}");
         let same = told(&|_| true, &|_| 1);

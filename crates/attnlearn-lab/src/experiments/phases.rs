@@ -191,7 +191,7 @@ fn shrinking(config: &Config, rows: &Measurements<Phases>) -> Result<Finding> {
     let (along, across) = (stats::geometric(&along), stats::geometric(&across));
     let text = |verdict: &str| {
         format!(
-            "From {fewest} slabs to {most} the body's width falls to {across} of what it was across the heads' hull, and to {along} along it: {verdict}."
+            "From {fewest} slabs to {most} the body's width falls to {across} of what it was across the heads' hull, and to {along} along it, so {verdict}."
         )
     };
     Ok(if across.below(along.low) {

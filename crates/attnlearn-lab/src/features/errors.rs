@@ -7,6 +7,12 @@ use crate::stats::{self, Estimate, short};
 use attnlearn::features::TargetSpec;
 use std::collections::BTreeMap;
 
+/// Errors above this are called nothing learnt: that much a constant nearly reaches.
+pub const NOTHING: f64 = 0.95;
+
+/// A kind of targets: its name, and whether a target is of it.
+pub type Kind = (&'static str, fn(&str) -> bool);
+
 /// Errors by what they belong to and by seed.
 #[derive(Clone, Debug)]
 pub struct Errors<K>(BTreeMap<K, BTreeMap<u64, f64>>);
@@ -87,6 +93,11 @@ pub enum Verdict {
 }
 
 impl Ratio {
+    /// Whether the interval is within a quarter of 1, though it need not contain it.
+    pub fn close(&self) -> bool {
+        self.times.above(0.8) && self.times.below(1.25)
+    }
+
     /// Who errs less.
     pub fn verdict(&self) -> Verdict {
         let Estimate { low, high, .. } = self.times;
@@ -94,7 +105,7 @@ impl Ratio {
             () if self.pairs < 2 => Verdict::TooFew,
             () if high < 1.0 => Verdict::First,
             () if low > 1.0 => Verdict::Second,
-            () if low > 0.8 && high < 1.25 => Verdict::Alike,
+            () if self.close() => Verdict::Alike,
             () => Verdict::Unclear,
         }
     }
@@ -134,6 +145,12 @@ pub fn joined(parts: &[String]) -> String {
         [one] => one.clone(),
         [most @ .., last] => format!("{} and {last}", most.join(", ")),
     }
+}
+
+/// With a capital letter.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
 /// A target's name for people, from its text.

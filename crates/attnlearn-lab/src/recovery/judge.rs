@@ -21,7 +21,8 @@ pub struct Judged {
     pub heads_found: usize,
 }
 
-fn or_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::Result<f64, D::Error> {
+/// JSON has no infinity.
+pub(super) fn or_infinite<'de, D: serde::Deserializer<'de>>(value: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::deserialize(value)?.unwrap_or(f64::INFINITY))
 }
 

@@ -20,6 +20,9 @@
   system.addEventListener('change', name);
   name();
 
+  // On paper everything is open.
+  addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('details.table')) one.open = true; });
+
   // Values: titles of marks, which browsers show late and phones not at all, become a box of our own.
   const tip = document.getElementById('tip');
   let shown = null;
