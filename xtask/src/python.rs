@@ -55,10 +55,12 @@ pub fn wheel(python: &Path, profile: &str) -> Result<PathBuf, String> {
     files.find(|path| path.extension().is_some_and(|e| e == "whl")).ok_or_else(|| "maturin built no wheel".into())
 }
 
-fn pip(python: &Path, arguments: &[&str]) -> Result<(), String> {
+/// Runs pip of an interpreter.
+pub fn pip(python: &Path, arguments: &[&str]) -> Result<(), String> {
     command(Command::new(python).args(["-m", "pip", "--disable-pip-version-check"]).args(arguments))
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, String> {
+/// The same place from the root on.
+pub fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))
 }
