@@ -28,7 +28,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test => test::run(),
-        Command::TestPython => python::test(),
+        Command::TestPython => python::test(true),
         // The tests share the dev build with this program; a measurement needs the release build.
         Command::Bench(_) if cfg!(debug_assertions) => in_release(),
         Command::Bench(bench) => bench::run(&bench),

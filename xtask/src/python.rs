@@ -8,13 +8,16 @@ use std::process::Command;
 /// What the tests need, with versions.
 const REQUIREMENTS: &str = "crates/attnlearn-py/tests/requirements.txt";
 
-/// Builds the wheel, installs it and runs pytest.
-pub fn test() -> Result<(), String> {
+/// Builds the wheel, installs it and runs pytest; `build` builds the program too, which after the other tests is there already.
+pub fn test(build: bool) -> Result<(), String> {
     let python = environment()?;
     // The wheel and the program are built like everything else that is tested: optimised, with assertions.
     let wheel = wheel(&python, "dev")?;
     pip(&python, &["install", "--quiet", "--force-reinstall", "--no-deps", &wheel.display().to_string()])?;
-    cargo(&["build", "--quiet", "--package", "attnlearn-cli"], None)?;
+    if build {
+        // All programs together have the features of the tests' build, which is then used again.
+        cargo(&["build", "--quiet", "--workspace", "--bins"], None)?;
+    }
     let program = absolute(Path::new("target/debug/attnlearn"))?;
     command(
         Command::new(&python)

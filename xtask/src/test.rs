@@ -11,7 +11,7 @@ pub fn run() -> Result<(), String> {
     let browser = BROWSERS.into_iter().any(is_installed);
     let leave_out = ("ATTNLEARN_NO_BROWSER", "1");
     cargo(&["test", "--workspace", "--no-fail-fast"], if browser { None } else { Some(leave_out) })?;
-    crate::python::test()?;
+    crate::python::test(false)?;
     if !browser {
         eprintln!("xtask: there is no Chromium, so the test of the report in a browser was left out (CONTRIBUTING.md)");
     }
