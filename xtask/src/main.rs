@@ -1,6 +1,7 @@
 //! Build, test and benchmark commands of the workspace: `cargo xtask --help`.
 
 mod bench;
+mod python;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -17,6 +18,8 @@ struct Cli {
 enum Command {
     /// Formatting, lints, documentation and all tests.
     Test,
+    /// The tests of the Python package alone.
+    TestPython,
     /// Measurements, written to `benches/runs/`.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -25,6 +28,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test => test::run(),
+        Command::TestPython => python::test(true),
         // The tests share the dev build with this program; a measurement needs the release build.
         Command::Bench(_) if cfg!(debug_assertions) => in_release(),
         Command::Bench(bench) => bench::run(&bench),

@@ -1,13 +1,13 @@
 //! `attnlearn apply`: the outputs of a layer on inputs in a file.
 
-use crate::blocks::{self, check_size};
+use crate::blocks;
 use crate::cli::Ending;
 use crate::console::grouped;
 use crate::session::Session;
 use crate::values::{self, Float};
 use crate::{interrupt, output};
 use attnlearn::Result;
-use attnlearn::data::{Columns, Dtype, ExampleWriter, FileFormat, InputFile, Shape};
+use attnlearn::data::{Columns, Dtype, ExampleWriter, FileFormat, InputFile, Shape, check_size};
 use attnlearn::layer::{AttentionLayer, Evaluator};
 use serde::Serialize;
 use std::path::PathBuf;

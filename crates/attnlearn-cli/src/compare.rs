@@ -1,6 +1,5 @@
 //! `attnlearn compare`: how far a layer is from a reference.
 
-use crate::blocks::check_size;
 use crate::cli::Ending;
 use crate::console::{Console, error, grouped, number, plural};
 use crate::errors::{Comparison, SAME_HEAD};
@@ -8,7 +7,7 @@ use crate::interrupt;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Inputs};
-use attnlearn::data::{InputDistribution, Shape};
+use attnlearn::data::{InputDistribution, Shape, check_size};
 use attnlearn::layer::{AttentionLayer, Canonical, FunctionalError, LayerDistance};
 use attnlearn::{Error, Result};
 use serde::Serialize;

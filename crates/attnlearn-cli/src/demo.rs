@@ -1,17 +1,17 @@
 //! `attnlearn demo`: the main job, from a teacher to a certificate, in one command.
 
-use crate::blocks::Watched;
 use crate::cli::Ending;
 use crate::console::Console;
-use crate::errors::{self, Comparison, SAME_HEAD, StageErrors};
+use crate::errors::{self, Comparison, SAME_HEAD};
 use crate::heatmap::{self, Panel};
 use crate::progress::{Bar, PhaseWatch};
-use crate::report::{self, LearnReport};
+use crate::report;
 use crate::session::Session;
-use crate::{interrupt, output, page, values};
+use crate::{interrupt, output, page};
 use attnlearn::Result;
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream, Watched};
 use attnlearn::layer::AttentionLayer;
+use attnlearn::learn::{SculptReport, StageErrors, sculpt_notes};
 use attnlearn::linalg::Mat;
 use attnlearn::sculpt::{self, Heads, Learned, Outcome, Settings, Stage, ValidSettings};
 use serde::Serialize;
@@ -63,7 +63,7 @@ struct DemoReport<'a> {
     teacher: &'a TeacherSpec,
     inputs: InputDistribution,
     #[serde(flatten)]
-    learning: LearnReport<'a>,
+    learning: SculptReport<'a>,
 }
 
 impl Args {
@@ -73,7 +73,7 @@ impl Args {
         output::writable_layer(&self.output)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         let spec = TeacherSpec::dense(8, 2, 6.0);
-        let teacher = spec.draw(&mut values::teacher_rng(self.seed))?;
+        let teacher = spec.draw_from(self.seed)?;
         let examples = TeacherStream::new(&teacher, K, INPUTS, self.seed, None);
         let settings =
             Settings { heads: Heads::Given(spec.m), seed: self.seed, sculpture: self.report.is_some(), ..Settings::default() }
@@ -117,7 +117,7 @@ impl Plan {
         console.gap();
         let best = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
         if let Some(stage) = best {
-            let notes = report::notes(&learned, stage, learned.after_polish.is_some(), self.settings.seed);
+            let notes = sculpt_notes(&learned, stage, learned.after_polish.is_some(), self.settings.seed);
             stage.layer.save(&self.output, &notes)?;
             console.say(format!("wrote {}", self.output.display()));
         } else {
@@ -155,29 +155,20 @@ impl Plan {
                 distance: comparison.map(|c| c.distance.clone()),
                 worst_theta: comparison.map(|c| c.distance.worst_theta()),
                 worst_w: comparison.map(|c| c.distance.worst_w()),
-                ..report::stage_errors(stage)
+                ..StageErrors::of(stage)
             })
         };
         DemoReport {
             teacher: &self.spec,
             inputs: INPUTS,
-            learning: LearnReport {
-                method: "sculpt",
-                seed: self.settings.seed,
-                settings: &self.settings,
-                shape: self.settings.shape(),
-                examples: learned.examples,
-                outcome: &learned.outcome,
-                outcome_text: learned.outcome.to_string(),
-                recovered: learned.outcome == Outcome::Recovered,
-                separated: learned.separated,
-                before_polish: stage(&learned.before_polish, before),
-                after_polish: stage(&learned.after_polish, after),
-                certificate: learned.certificate.as_ref(),
-                records: &learned.records,
+            learning: SculptReport::new(
+                learned,
+                &self.settings,
+                self.settings.shape(),
                 seconds,
-                layer: learned.layer().map(|_| self.output.display().to_string()),
-            },
+                learned.layer().map(|_| self.output.display().to_string()),
+            )
+            .with_errors(stage(&learned.before_polish, before), stage(&learned.after_polish, after)),
         }
     }
 }
@@ -223,7 +214,7 @@ mod tests {
     #[test]
     fn errors_before_and_after_the_polish_are_told_apart() {
         let spec = TeacherSpec::dense(8, 2, 6.0);
-        let teacher = spec.draw(&mut values::teacher_rng(0)).expect("valid");
+        let teacher = spec.draw_from(0).expect("valid");
         let examples = TeacherStream::new(&teacher, K, INPUTS, 0, None);
         let settings = Settings::default().check(&examples).expect("valid");
         for heads in [1, 2] {

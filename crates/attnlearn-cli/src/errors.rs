@@ -3,7 +3,6 @@
 use crate::console::{Console, error, plural};
 use attnlearn::Result;
 use attnlearn::layer::{AttentionLayer, Canonical, LayerDistance};
-use serde::Serialize;
 
 /// Heads closer than this, relatively, are one head; weaker than this, none.
 pub const SAME_HEAD: f64 = 1e-9;
@@ -39,24 +38,6 @@ impl Comparison {
             }
         }
     }
-}
-
-/// The errors of a stage of learning, as they stand in the JSON.
-#[derive(Clone, Debug, Serialize)]
-pub struct StageErrors {
-    /// Held-out NMSE.
-    pub nmse: f64,
-    /// Heads found.
-    pub heads: usize,
-    /// Distance from the teacher, where there is one to compare with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub distance: Option<LayerDistance>,
-    /// The largest relative error of an attention matrix; null when a head is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worst_theta: Option<f64>,
-    /// The largest relative error of a projection; null when a head is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub worst_w: Option<f64>,
 }
 
 /// Prints the errors of every head of the reference, before and after the polish side by side.

@@ -8,13 +8,11 @@ use crate::progress::FitWatch;
 use crate::session::Session;
 use crate::values::{self, Float};
 use attnlearn::data::{SetFile, Targets, open_sets};
-use attnlearn::features::ridge::{self, Accuracy, Checkpoint, Criterion, Options, PathPoint, Ridge, Solver, Stage};
-use attnlearn::features::{FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, SetShape, SetSource};
-use attnlearn::linalg::row_major;
+use attnlearn::features::ridge::{Accuracy, Checkpoint, Criterion, Options, Ridge, Solver};
+use attnlearn::features::{FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, Model, NOT_REACHED, Precision, SetShape, SetSource};
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -130,15 +128,10 @@ enum Method {
 pub struct Plan {
     data: Box<dyn SetSource>,
     output: PathBuf,
-    what: What,
+    what: FitSpec,
     options: Options,
     checkpoint: Option<Checkpoint>,
     store_weights: bool,
-}
-
-enum What {
-    Frozen(MapSpec, Precision),
-    Kernel(KernelSpec),
 }
 
 #[derive(Serialize)]
@@ -151,16 +144,8 @@ struct FitReport<'a> {
     examples: u64,
     shape: SetShape,
     features: Option<usize>,
-    solver: Solver,
-    lambda: f64,
-    /// What chose the ridge, if it was chosen.
-    chosen_by: Option<Criterion>,
-    path: &'a [PathPoint],
-    iterations: usize,
-    residual: f64,
-    /// Whether the accuracy asked for was reached.
-    reached: bool,
-    stages: &'a [(Stage, f64)],
+    #[serde(flatten)]
+    how: &'a How,
     seconds: f64,
     output: String,
 }
@@ -192,8 +177,8 @@ impl Args {
     }
 
     /// The checkpoint at `path`, which has to be writable and distinct from the data.
-    fn checkpoint(&self, path: &Path, what: &What) -> Result<Checkpoint> {
-        let (What::Frozen(map, precision), Method::Auto | Method::Gram) = (what, self.solver) else {
+    fn checkpoint(&self, path: &Path, what: &FitSpec) -> Result<Checkpoint> {
+        let (FitSpec::Frozen(map, precision), Method::Auto | Method::Gram) = (what, self.solver) else {
             return Err(Error::input("--checkpoint", "it is for --solver gram", "leave it out, or use that solver"));
         };
         if output::same_place(path, &self.data) {
@@ -203,7 +188,7 @@ impl Args {
         Checkpoint::new(path, map, *precision)
     }
 
-    fn what(&self, shape: SetShape) -> Result<What> {
+    fn what(&self, shape: SetShape) -> Result<FitSpec> {
         let mean = match (&self.mean, self.mean_scale) {
             (Some(path), _) => Some(Mean::Matrix(SetFile::matrix(path, "mean", shape.d + 1)?)),
             (None, Some(scale)) => Some(Mean::Identity { scale }),
@@ -213,10 +198,10 @@ impl Args {
             Kind::KernelRfa | Kind::KernelRfmlp if mean.is_some() => {
                 return Err(Error::input("--mean", "this model's weights have none", "leave it out, or use kernel-brfa"));
             }
-            Kind::KernelRfa => return Ok(What::Kernel(KernelSpec::Rfa)),
-            Kind::KernelRfmlp => return Ok(What::Kernel(KernelSpec::Rfmlp)),
+            Kind::KernelRfa => return Ok(FitSpec::Kernel(KernelSpec::Rfa)),
+            Kind::KernelRfmlp => return Ok(FitSpec::Kernel(KernelSpec::Rfmlp)),
             Kind::KernelBrfa => {
-                return Ok(What::Kernel(KernelSpec::Brfa { mean: mean.unwrap_or(Mean::Identity { scale: 1.0 }) }));
+                return Ok(FitSpec::Kernel(KernelSpec::Brfa { mean: mean.unwrap_or(Mean::Identity { scale: 1.0 }) }));
             }
             Kind::Rfa => Model::Rfa,
             Kind::Brfa => Model::Brfa,
@@ -229,19 +214,8 @@ impl Args {
         map.inverse_temperature = self.inverse_temperature;
         map.width = self.width;
         map.check()?;
-        Ok(What::Frozen(map, if self.precision == Float::F32 { Precision::F32 } else { Precision::F64 }))
+        Ok(FitSpec::Frozen(map, if self.precision == Float::F32 { Precision::F32 } else { Precision::F64 }))
     }
-}
-
-/// What a fit found, whatever was fitted.
-struct Found {
-    model: FittedModel,
-    solver: Solver,
-    path: Vec<PathPoint>,
-    iterations: usize,
-    residual: f64,
-    reached: bool,
-    stages: Vec<(Stage, f64)>,
 }
 
 impl Plan {
@@ -252,16 +226,16 @@ impl Plan {
         let (n, start) = (self.data.len(), Instant::now());
         let found = {
             let watch = FitWatch::new(session.spinner());
-            self.fit(&watch)
+            self.what.fit(self.data.as_ref(), &self.options, self.checkpoint.as_ref(), &watch)
         };
         if let (Err(Error::Interrupted), Some(kept)) = (&found, self.checkpoint.as_ref().filter(|kept| kept.path().exists())) {
             console.say(format!("the sums so far are in {}: the same command goes on from there", kept.path().display()));
         }
-        let found = found?;
-        let (seconds, model) = (start.elapsed().as_secs_f64(), &found.model);
+        let Fitted { model, how: found } = found?;
+        let seconds = start.elapsed().as_secs_f64();
         let (map, kernel, features) = match &self.what {
-            What::Frozen(map, _) => (Some(map), None, Some(map.features())),
-            What::Kernel(kernel) => (None, Some(kernel), None),
+            FitSpec::Frozen(map, _) => (Some(map), None, Some(map.features())),
+            FitSpec::Kernel(kernel) => (None, Some(kernel), None),
         };
         let size = features.map_or_else(|| "a kernel".into(), |p| format!("{} features", grouped(p as u64)));
         let solver = format!("{:?}", found.solver).to_lowercase();
@@ -290,11 +264,9 @@ impl Plan {
             }
         }
         if !found.reached {
-            let problem =
-                "conjugate gradients stopped short of their accuracy: give a larger ridge, or use --solver dual or gram";
-            console.say(console.bad(problem));
+            console.say(console.bad(NOT_REACHED));
         }
-        model.save(&self.output, &notes(), self.store_weights)?;
+        model.save(&self.output, &Fitted::notes(), self.store_weights)?;
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.remove()?;
         }
@@ -306,53 +278,11 @@ impl Plan {
             examples: n,
             shape: self.data.shape(),
             features,
-            solver: found.solver,
-            lambda: model.ridge,
-            chosen_by: Criterion::of(&found.path),
-            path: &found.path,
-            iterations: found.iterations,
-            residual: found.residual,
-            reached: found.reached,
-            stages: &found.stages,
+            how: &found,
             seconds,
             output: self.output.display().to_string(),
         };
         session.publish("fit", &report)?;
         Ok(if found.reached { Ending::Done } else { Ending::NotRecovered })
     }
-
-    fn fit(&self, watch: &FitWatch) -> Result<Found> {
-        let (data, shape, kept) = (self.data.as_ref(), self.data.shape(), self.checkpoint.as_ref());
-        match &self.what {
-            What::Frozen(map, precision) => {
-                let fit = match precision {
-                    Precision::F32 => ridge::fit_with_checkpoint::<f32>(map.build()?.as_ref(), data, &self.options, kept, watch)?,
-                    Precision::F64 => ridge::fit_with_checkpoint::<f64>(map.build()?.as_ref(), data, &self.options, kept, watch)?,
-                };
-                let predictor = Predictor::Frozen { map: map.clone(), v: row_major(fit.v.as_ref()), precision: *precision };
-                let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
-                let (iterations, residual, reached) = (fit.iterations, fit.residual, fit.reached);
-                Ok(Found { model, solver: fit.solver, path: fit.path, iterations, residual, reached, stages: fit.seconds })
-            }
-            What::Kernel(kernel) => {
-                let fit = ridge::fit_kernel(kernel, data, &self.options, watch)?;
-                let alpha = row_major(fit.a.as_ref());
-                let predictor = Predictor::Kernel { kernel: kernel.clone(), sets: fit.sets.block().clone(), alpha };
-                let model = FittedModel { predictor, intercept: fit.intercept, ridge: fit.lambda, shape };
-                Ok(Found {
-                    model,
-                    solver: Solver::Dual,
-                    path: fit.path,
-                    iterations: 0,
-                    residual: 0.0,
-                    reached: true,
-                    stages: fit.seconds,
-                })
-            }
-        }
-    }
-}
-
-fn notes() -> BTreeMap<String, String> {
-    BTreeMap::from([("producer".to_owned(), format!("attnlearn {}", env!("CARGO_PKG_VERSION")))])
 }

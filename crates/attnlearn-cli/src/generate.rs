@@ -1,6 +1,6 @@
 //! `attnlearn generate`: examples of a teacher layer, drawn or given, or sets with a target.
 
-use crate::blocks::{self, check_size};
+use crate::blocks;
 use crate::cli::Ending;
 use crate::console::{grouped, plural};
 use crate::report::describe;
@@ -8,7 +8,8 @@ use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
 use crate::{generate_sets, interrupt, output};
 use attnlearn::data::{
-    Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec, TeacherStream,
+    Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
+    TeacherStream, check_size,
 };
 use attnlearn::layer::{AttentionLayer, Evaluator, Mask};
 use attnlearn::{Error, Result};
@@ -171,7 +172,7 @@ impl Args {
                 let spec = self.spec();
                 check_size(Shape { k: self.k, d: spec.d, d_out: spec.d_out }, "--k, --d, --d-out")?;
                 check_teacher_size(&spec)?;
-                (spec.draw(&mut values::teacher_rng(self.seed))?, Some(spec))
+                (spec.draw_from(self.seed)?, Some(spec))
             }
         };
         let shape = Shape { k: self.k, d: teacher.d(), d_out: teacher.d_out() };

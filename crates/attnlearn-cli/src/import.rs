@@ -3,9 +3,9 @@
 use crate::cli::Ending;
 use crate::output;
 use crate::session::Session;
+use attnlearn::Result;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::transformer::{Found, ModelFile, Projections, Request};
-use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,9 +51,6 @@ pub struct Plan {
     output: PathBuf,
 }
 
-/// Above this the canonical form is not the layer.
-const MOST: f64 = 1e-10;
-
 /// What was read, as it stands in the JSON.
 #[derive(Serialize)]
 struct ImportReport<'a> {
@@ -77,13 +74,8 @@ impl Args {
         output::distinct(&[Some(&self.output), session.json_file()])?;
         output::writable_layer(&self.output)?;
         let request = Request { layer: self.layer, heads: self.heads, prefix: self.prefix, causal: self.causal };
-        let (projections, found) = model.attention(&request)?;
-        let layer = projections.fold()?;
+        let (layer, projections, found) = model.import(&request)?;
         let (gap, place) = (projections.gap(&layer), self.model.display().to_string());
-        if gap.is_nan() || gap > MOST {
-            let problem = format!("its canonical form differs from the original by {gap:.1e}");
-            return Err(Error::input(place, problem, "look for weights of enormous size"));
-        }
         Ok(Plan { projections, found, layer, gap, model: place, output: self.output })
     }
 }

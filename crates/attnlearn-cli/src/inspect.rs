@@ -1,6 +1,5 @@
 //! `attnlearn inspect`: what a file is.
 
-use crate::blocks::check_size;
 use crate::cli::Ending;
 use crate::console::{Console, grouped, number};
 use crate::heatmap::{self, Panel};
@@ -8,7 +7,9 @@ use crate::inspect_sets::{SetSample, describe, say_model};
 use crate::interrupt;
 use crate::session::Session;
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, Targets, inspect, open_sets};
+use attnlearn::data::{
+    Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, Targets, check_size, inspect, open_sets,
+};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::{Mat, frobenius, inner};
 use serde::Serialize;

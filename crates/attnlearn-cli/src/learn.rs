@@ -1,20 +1,16 @@
 //! `attnlearn learn`: the heads behind examples in a file.
 
-use crate::blocks::{Watched, check_size};
 use crate::cli::Ending;
-use crate::learn_descend::DescendPlan;
-use crate::progress::{Bar, PhaseWatch};
-use crate::report::{self, LearnReport};
+use crate::console::{duration, error, grouped, plural};
+use crate::learn_watch::LearnWatch;
 use crate::session::Session;
-use crate::{interrupt, output, page, values};
-use attnlearn::data::{Block, ExampleFile, ExampleSource, scan};
-use attnlearn::descend::{Choice, Rank, StrategySettings, Wanted};
-use attnlearn::layer::Mask;
-use attnlearn::sculpt::{self, Learned, Outcome, Settings, ValidSettings};
-use attnlearn::{Error, Result};
+use crate::{interrupt, output, page, report, values};
+use attnlearn::Result;
+use attnlearn::data::{ExampleFile, ExampleSource};
+use attnlearn::descend::{Choice, HeadCount, Learner, Outcome, Rank};
+use attnlearn::learn::{self, Answer, Descended, Heads, Keeping, Settings};
 use clap::ValueEnum;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
 
 /// Learn a layer from examples in a file.
 ///
@@ -42,7 +38,7 @@ pub struct Args {
     examples: PathBuf,
     /// Number of heads, `auto` (at most 16, with sculpt 4), `auto:MOST`, or a range `FIRST..LAST` for the error against the number of heads.
     #[arg(long, value_name = "M|auto|A..B", default_value = "auto", value_parser = values::heads)]
-    heads: values::Heads,
+    heads: Heads,
     /// How to learn.
     #[arg(long, value_enum, default_value_t)]
     method: Method,
@@ -120,42 +116,20 @@ enum Biases {
 }
 
 /// What has been checked.
-pub enum Plan {
-    /// For the six phases.
-    Sculpt(Box<SculptPlan>),
-    /// For descent, and for the six phases should it fail.
-    Descend(Box<DescendPlan>, Option<Box<SculptPlan>>),
-}
-
-/// What has been checked, for the six phases.
-pub struct SculptPlan {
+pub struct Plan {
     examples: ExampleFile,
-    settings: ValidSettings,
+    place: String,
+    settings: Settings,
+    keeping: Keeping,
     output: PathBuf,
     page: Option<PathBuf>,
     before_polish: Option<PathBuf>,
 }
 
 impl Args {
-    /// What the learner is to do, not yet checked.
-    fn settings(&self) -> Settings {
-        Settings {
-            heads: self.heads.sculpt(),
-            most_examples: self.most_examples,
-            held_out: self.held_out,
-            delta: self.delta,
-            linear_programs: self.linear_programs,
-            sculpture: self.report.is_some(),
-            polish: !self.no_polish,
-            seed: self.seed,
-            ..Settings::default()
-        }
-    }
-
     /// Opens the examples and checks the settings against them.
     pub fn check(self, session: &Session) -> Result<Plan> {
         let examples = ExampleFile::open(&self.examples)?;
-        check_size(examples.shape(), &self.examples.display().to_string())?;
         output::distinct(&[
             Some(&self.output),
             self.before_polish.as_deref(),
@@ -166,225 +140,136 @@ impl Args {
         output::writable_layer(&self.output)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
-        let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
-        let kept = [("--checkpoint", self.checkpoint.is_some()), ("--resume", self.resume)];
-        let kept = kept.iter().find(|(_, given)| *given).map(|(flag, _)| *flag);
-        let refuse = |flag: &str, method: &str| {
-            Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))
-        };
-        match (self.method, of_sculpt, of_descent) {
-            (Method::Descend, Some(flag), _) => refuse(flag, "sculpt"),
-            (Method::Sculpt, _, Some(flag)) | (Method::Auto, Some(_), Some(flag)) => refuse(flag, "descend"),
-            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) if kept.is_some() => refuse(kept.unwrap_or_default(), "descend"),
-            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => Ok(Plan::Sculpt(Box::new(self.check_sculpt(examples)?))),
-            (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
-                Ok(Plan::Descend(Box::new(self.check_descend(examples)?), None))
-            }
-            (Method::Auto, None, None) => {
-                // The six phases want examples by the ten thousand.
-                let many = examples.len().is_some_and(|n| n >= FEW) && !matches!(self.heads, values::Heads::Range(..));
-                let again = if many { ExampleFile::open(&self.examples).and_then(|e| self.check_sculpt(e)).ok() } else { None };
-                Ok(Plan::Descend(Box::new(self.check_descend(examples)?), again.map(Box::new)))
-            }
-        }
-    }
-
-    /// The first flag given that is for the six phases only.
-    fn flags_of_sculpt(&self) -> Option<&'static str> {
-        let flags = [
-            ("--before-polish", self.before_polish.is_some()),
-            ("--no-polish", self.no_polish),
-            ("--linear-programs", self.linear_programs),
-        ];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
-    }
-
-    /// The first flag given that only descent knows.
-    fn flags_of_descent(&self) -> Option<&'static str> {
-        let flags = [
-            ("--heads FIRST..LAST", matches!(self.heads, values::Heads::Range(..))),
-            ("--rank", self.rank.is_some()),
-            ("--value-rank", self.value_rank.is_some()),
-            ("--biases", self.biases.is_some()),
-            ("--causal", self.causal),
-            ("--noise", self.noise),
-        ];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
-    }
-
-    fn check_sculpt(&self, examples: ExampleFile) -> Result<SculptPlan> {
-        let bar = Bar::hidden();
-        let settings = self.settings().check(&Watched::new(&examples, &bar).at_most(self.most_examples))?;
-        Ok(SculptPlan {
-            examples,
-            settings,
-            output: self.output.clone(),
-            page: self.report.clone(),
-            before_polish: self.before_polish.clone(),
-        })
-    }
-
-    fn check_descend(self, examples: ExampleFile) -> Result<DescendPlan> {
-        let checkpoint = self.checkpoint.clone().unwrap_or_else(|| beside(&self.output));
-        if self.resume != checkpoint.exists() {
-            let (problem, remedy) = if self.resume {
-                ("there is no search to continue", "leave --resume out")
-            } else {
-                ("a search was kept here", "continue it with --resume, or remove it")
-            };
-            return Err(Error::input(checkpoint.display().to_string(), problem, remedy));
-        }
-        output::writable(&checkpoint)?;
-        let wanted = Wanted {
-            heads: self.heads.descend(),
-            rank: self.rank.unwrap_or(Rank::Auto),
-            value_rank: self.value_rank.unwrap_or(Rank::Auto),
-            biases: match self.biases.unwrap_or(Biases::Auto) {
+        let settings = Settings {
+            method: match self.method {
+                Method::Auto => learn::Method::Auto,
+                Method::Sculpt => learn::Method::Sculpt,
+                Method::Descend => learn::Method::Descend,
+            },
+            heads: self.heads,
+            seed: self.seed,
+            delta: self.delta,
+            most_examples: self.most_examples,
+            held_out: self.held_out,
+            rank: self.rank,
+            value_rank: self.value_rank,
+            biases: self.biases.map(|biases| match biases {
                 Biases::Yes => Choice::Yes,
                 Biases::No => Choice::No,
                 Biases::Auto => Choice::Auto,
-            },
-            mask: if self.causal { Mask::Causal } else { Mask::None },
-            strategy: StrategySettings { seed: self.seed, ..StrategySettings::default() },
+            }),
+            causal: self.causal,
+            noise: self.noise,
+            polish: !self.no_polish,
+            linear_programs: self.linear_programs,
+            before_polish: self.before_polish.is_some(),
+            sculpture: self.report.is_some(),
         };
-        Ok(DescendPlan {
+        let keeping = Keeping { checkpoint: self.checkpoint, layer: Some(self.output.clone()), resume: self.resume };
+        let plan = Plan {
+            place: self.examples.display().to_string(),
             examples,
-            wanted,
+            settings,
+            keeping,
             output: self.output,
             page: self.report,
-            checkpoint,
-            resume: self.resume,
-            noise: self.noise,
-            most_examples: self.most_examples,
-            held_out: self.held_out,
-            delta: self.delta,
-        })
+            before_polish: self.before_polish,
+        };
+        plan.learning()?;
+        Ok(plan)
     }
-}
-
-/// Examples below which the six phases are not worth a try.
-const FEW: u64 = 10_000;
-
-/// The name of the checkpoint of a layer's file.
-fn beside(output: &Path) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(".checkpoint");
-    name.into()
 }
 
 impl Plan {
+    fn learning(&self) -> Result<learn::Plan<'_>> {
+        self.settings.clone().check(&self.examples, &self.place, &self.keeping)
+    }
+
     /// Learns.
     pub fn run(self, session: &Session) -> Result<Ending> {
         interrupt::listen()?;
-        match self {
-            Self::Sculpt(plan) => {
-                let (learned, seconds) = plan.learn(session)?;
-                plan.conclude(&learned, seconds, session)
+        let plan = self.learning()?;
+        let answer = plan.run(&LearnWatch::new(session))?;
+        match &answer {
+            Answer::Descended(found) => tell_descended(found, session),
+            Answer::Sculpted(found) => {
+                report::say_outcome(&session.console, &found.learned, found.seconds);
+                report::say_certificate(&session.console, found.learned.certificate.as_ref());
+                interrupt::check()?;
             }
-            Self::Descend(plan, None) => {
-                let finding = plan.learn(session)?;
-                plan.conclude(&finding, session)
+        }
+        session.console.gap();
+        let written = answer.save(&self.output)?;
+        plan.forget()?;
+        let layer = written.then(|| self.output.display().to_string());
+        match &layer {
+            Some(name) => session.console.say(format!("wrote {name}")),
+            None => session.console.say("no layer was found, none is written"),
+        }
+        if let (Some(path), Answer::Sculpted(found)) = (&self.before_polish, &answer)
+            && let Some(stage) = &found.learned.before_polish
+        {
+            stage.layer.save(path, &found.notes(stage, false))?;
+            session.console.say(format!("wrote {} (before the polish)", path.display()));
+        }
+        if let Some(path) = &self.page {
+            page::write(&self.page(&answer), path)?;
+            session.console.say(format!("wrote {}", path.display()));
+        }
+        match &answer {
+            Answer::Descended(found) => session.publish("learn", &found.report(layer))?,
+            Answer::Sculpted(found) => session.publish("learn", &found.report(layer))?,
+        }
+        if answer.recovered() {
+            return Ok(Ending::Done);
+        }
+        session.insist(&answer.text());
+        Ok(Ending::NotRecovered)
+    }
+
+    fn page(&self, answer: &Answer) -> attnlearn_lab::report::RunPage {
+        let run = |examples: u64| page::Run {
+            title: "A layer, learned",
+            shape: self.examples.shape(),
+            examples,
+            seed: self.settings.seed,
+            seconds: answer.seconds(),
+            truth: None,
+        };
+        match answer {
+            Answer::Descended(found) => {
+                let run = run(found.examples as u64);
+                run.descended(&found.outcome, &found.text, found.recovered, &found.certificate)
             }
-            Self::Descend(plan, Some(other)) => {
-                let mut finding = plan.learn(session)?;
-                if finding.recovered {
-                    return plan.conclude(&finding, session);
-                }
-                session.console.gap();
-                session.console.say(format!("descent: {}; now the six phases", finding.text));
-                plan.keep(&finding)?;
-                plan.forget()?;
-                let (learned, seconds) = other.learn(session)?;
-                let better = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
-                if learned.outcome == Outcome::Recovered || better.is_some_and(|stage| stage.nmse < finding.nmse) {
-                    other.conclude(&learned, seconds, session)
-                } else {
-                    finding.seconds += seconds;
-                    plan.conclude(&finding, session)
-                }
-            }
+            Answer::Sculpted(found) => run(found.learned.examples).sculpted(&found.learned),
         }
     }
 }
 
-impl SculptPlan {
-    /// Learns; and the seconds that it took.
-    fn learn(&self, session: &Session) -> Result<(Learned, f64)> {
-        let (console, shape, begun) = (&session.console, self.examples.shape(), Instant::now());
-        console.say(format!(
-            "{} examples, k = {}, d = {}, d_out = {}",
-            crate::console::grouped(self.examples.len().unwrap_or(0)),
-            shape.k,
-            shape.d,
-            shape.d_out
-        ));
-        self.read_through(session)?;
-        console.gap();
-        report::phase_header(console);
-        let bar = Bar::hidden();
-        let source = Watched::new(&self.examples, &bar).at_most(self.settings.most_examples);
-        let learned = sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?;
-        Ok((learned, begun.elapsed().as_secs_f64()))
+/// Tells what descent came to.
+fn tell_descended(found: &Descended, session: &Session) {
+    let (console, outcome) = (&session.console, &found.outcome);
+    if matches!(found.wanted.heads, HeadCount::Range(..)) {
+        curve(session, outcome);
     }
+    console.gap();
+    let shown = if found.recovered { console.good(&found.text) } else { console.bad(&found.text) };
+    console.say(format!("outcome        {shown} ({})", duration(found.seconds)));
+    console.say(format!("held-out NMSE  {}, {}", error(found.nmse), plural(outcome.layer.heads().len(), "head")));
+    report::say_certificate(console, Some(&found.certificate));
+}
 
-    /// Tells and writes what was found.
-    fn conclude(&self, learned: &Learned, seconds: f64, session: &Session) -> Result<Ending> {
-        let (console, shape) = (&session.console, self.examples.shape());
-        report::say_outcome(console, learned, seconds);
-        report::say_certificate(console, learned.certificate.as_ref());
-
-        interrupt::check()?;
-        let seed = self.settings.seed;
-        let polished = learned.after_polish.is_some();
-        let best = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
-        console.gap();
-        if let Some(stage) = best {
-            stage.layer.save(&self.output, &report::notes(learned, stage, polished, seed))?;
-            console.say(format!("wrote {}", self.output.display()));
-        } else {
-            console.say("no layer was found, none is written");
-        }
-        if let (Some(path), Some(stage)) = (&self.before_polish, &learned.before_polish) {
-            stage.layer.save(path, &report::notes(learned, stage, false, seed))?;
-            console.say(format!("wrote {} (before the polish)", path.display()));
-        }
-        if let Some(path) = &self.page {
-            let run = page::Run { title: "A layer, learned", shape, examples: learned.examples, seed, seconds, truth: None };
-            page::write(&run.sculpted(learned), path)?;
-            console.say(format!("wrote {}", path.display()));
-        }
-        session.publish(
-            "learn",
-            &LearnReport {
-                method: "sculpt",
-                seed,
-                settings: &self.settings,
-                shape,
-                examples: learned.examples,
-                outcome: &learned.outcome,
-                outcome_text: learned.outcome.to_string(),
-                recovered: learned.outcome == Outcome::Recovered,
-                separated: learned.separated,
-                before_polish: learned.before_polish.as_ref().map(report::stage_errors),
-                after_polish: learned.after_polish.as_ref().map(report::stage_errors),
-                certificate: learned.certificate.as_ref(),
-                records: &learned.records,
-                seconds,
-                layer: best.map(|_| self.output.display().to_string()),
-            },
-        )?;
-        if learned.outcome == Outcome::Recovered {
-            return Ok(Ending::Done);
-        }
-        session.insist(&learned.outcome.to_string());
-        Ok(Ending::NotRecovered)
-    }
-
-    /// Reads all examples once, so that one that is not finite is named even if the learner would not have come across it.
-    fn read_through(&self, session: &Session) -> Result<()> {
-        let n = self.examples.len().unwrap_or(0).min(self.settings.most_examples);
-        let bar = session.bar(n, "examples checked");
-        let source = Watched::new(&self.examples, &bar).at_most(n);
-        scan::<f32, _>(&source, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())
-    }
+/// Error against size.
+fn curve(session: &Session, outcome: &Outcome) {
+    let rows: Vec<[String; 4]> = outcome
+        .tries
+        .iter()
+        .enumerate()
+        .map(|(i, t)| {
+            let mark = if i == outcome.chosen { "written" } else { "" };
+            [t.form.heads.to_string(), grouped(Learner::unknowns(&t.form) as u64), error(t.held_out), mark.into()]
+        })
+        .collect();
+    session.console.heading("Error against size");
+    session.console.table(["heads", "unknowns", "held-out NMSE", ""], &rows);
 }

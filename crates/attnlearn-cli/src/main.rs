@@ -30,7 +30,7 @@ mod inspect_sets;
 mod interrupt;
 mod lab;
 mod learn;
-mod learn_descend;
+mod learn_watch;
 mod man;
 mod output;
 mod page;

@@ -3,6 +3,7 @@
 use crate::console::Console;
 use crate::interrupt;
 use crate::report;
+use attnlearn::data::Reading;
 use attnlearn::features::ridge;
 use attnlearn::sculpt::{Phase, Record, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -62,6 +63,16 @@ impl Bar {
     /// Another `by` units are done.
     pub fn advance(&self, by: u64) {
         self.bar.inc(by);
+    }
+}
+
+impl Reading for Bar {
+    fn read(&self, examples: u64) {
+        self.advance(examples);
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::requested()
     }
 }
 

@@ -1,14 +1,12 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
 use attnlearn::data::{Dtype, Family, InputDistribution};
-use attnlearn::descend::{HeadCount, Rank};
+use attnlearn::descend::Rank;
 use attnlearn::features::ridge::Ridge;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt;
+use attnlearn::learn::Heads;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 /// Input distributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -99,37 +97,6 @@ pub fn family(text: &str) -> Result<Family, String> {
     }
 }
 
-/// How many heads to look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heads {
-    /// This many.
-    Given(usize),
-    /// As many as it takes, and at most this many if that is said.
-    Auto(Option<usize>),
-    /// All from the first to the second.
-    Range(usize, usize),
-}
-
-impl Heads {
-    /// For the six phases.
-    pub fn sculpt(self) -> sculpt::Heads {
-        match self {
-            Self::Given(m) => sculpt::Heads::Given(m),
-            Self::Auto(most) => sculpt::Heads::Auto { most: most.unwrap_or(4) },
-            Self::Range(_, last) => sculpt::Heads::Auto { most: last },
-        }
-    }
-
-    /// For descent.
-    pub fn descend(self) -> HeadCount {
-        match self {
-            Self::Given(m) => HeadCount::Given(m),
-            Self::Auto(most) => HeadCount::Auto(most.unwrap_or(16)),
-            Self::Range(first, last) => HeadCount::Range(first, last),
-        }
-    }
-}
-
 /// `3`, `auto`, `auto:MOST`, `4..12`.
 pub fn heads(text: &str) -> Result<Heads, String> {
     let bad = || "give a number of heads, a range FIRST..LAST, auto or auto:MOST".to_owned();
@@ -185,13 +152,6 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
         Ok(v) if v.is_finite() && v >= 0.0 => Ok(v),
         _ => Err("give a finite number that is not negative".into()),
     }
-}
-
-/// The generator that teachers are drawn from. No block of a stream with the same seed shares its numbers.
-pub fn teacher_rng(seed: u64) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(u64::MAX);
-    rng
 }
 
 /// Refuses inputs whose tokens do not fit a layer.

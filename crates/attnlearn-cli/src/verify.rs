@@ -1,13 +1,12 @@
 //! `attnlearn verify`: a certificate of a layer on examples.
 
-use crate::blocks::{Watched, check_size};
 use crate::cli::Ending;
 use crate::console::error;
 use crate::report::{self, describe};
 use crate::session::Session;
 use crate::{interrupt, values};
 use attnlearn::certify::{Certificate, CertifySettings, certify};
-use attnlearn::data::{Block, ExampleFile, ExampleSource, Shape};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, Shape, Watched, check_size};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::{Error, Result};
 use serde::Serialize;

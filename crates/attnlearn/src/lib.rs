@@ -13,9 +13,10 @@
 //! - [`features`]: random-feature attention, many frozen heads with trained values, and its kernels;
 //! - [`transformer`]: layers of real transformers, read and written in their own names;
 //! - [`degeneracy`]: the conditions of the theory, measured on a layer;
-//! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen.
+//! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen;
+//! - [`learn`]: the whole job, with these learners in turn.
 //!
-//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`].
+//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`] → [`learn`].
 //! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
 
 pub mod certify;
@@ -27,9 +28,11 @@ mod error;
 pub mod features;
 mod hash;
 pub mod layer;
+pub mod learn;
 pub mod linalg;
 pub mod sculpt;
 pub mod transformer;
+pub mod words;
 
 pub use error::{Error, Result};
 

@@ -1,6 +1,7 @@
 //! Benchmarks: dated runs with their command, machine and raw rows, committed as evidence.
 
 mod features;
+mod python;
 mod rate;
 mod recover;
 mod sculpt;
@@ -46,6 +47,8 @@ pub enum Bench {
     Recover(recover::RecoverArgs),
     /// Recovery of the layers of a real transformer.
     Real(recover::RealArgs),
+    /// The Python package: overhead of its calls, import, memory, wheel, and the same jobs by hand.
+    Python(python::PythonArgs),
 }
 
 /// Runs it.
@@ -62,5 +65,6 @@ pub fn run(bench: &Bench) -> Result<(), String> {
         Bench::FeatureJob(args) => features::run_job(args),
         Bench::Recover(args) => recover::run(args),
         Bench::Real(args) => recover::run_real(args),
+        Bench::Python(args) => python::run(args),
     }
 }

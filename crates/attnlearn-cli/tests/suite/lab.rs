@@ -10,7 +10,7 @@ fn experiments_are_listed() {
     let bench = Workbench::new();
     let list = bench.run("lab list --quiet --json -").json();
     let experiments = list["experiments"].as_array().expect("a list");
-    assert_eq!(experiments.len(), 14);
+    assert_eq!(experiments.len(), 15);
     let text = bench.good("lab list").out;
     for experiment in experiments {
         assert!(text.contains(experiment["name"].as_str().expect("a name")) && experiment["config"].is_null());
@@ -42,10 +42,11 @@ fn a_run_leaves_rows_plots_and_pages() {
     let journal = bench.read("out/noise/points.jsonl");
     bench.good("lab run noise --config small.toml --out out --seed 3 --quiet");
     assert!(journal == bench.read("out/noise/points.jsonl"));
-    // Another experiment in the same folder: the page has both.
-    bench.write("few.toml", b"[parity]\n");
+    // The same as JSON, and the page of Markdown elsewhere.
     let list = bench.run("lab run noise --config small.toml --out out --seed 3 --quiet --json -").json();
     assert_eq!(list["experiments"][0]["name"], "noise");
+    bench.good("lab run noise --config small.toml --out out --findings page.md --seed 3 --quiet");
+    assert!(String::from_utf8(bench.read("page.md")).expect("UTF-8").contains("](out/noise/"));
 }
 
 /// A run that is killed loses the points in progress and nothing else.

@@ -3,6 +3,26 @@
 use super::Shape;
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
+use crate::{Error, Result};
+
+/// Largest block that is worked with, in bytes.
+const LARGEST: usize = 1 << 30;
+
+/// Bytes of a block in double precision; `None` if that overflows.
+pub fn block_bytes(shape: Shape) -> Option<usize> {
+    let per_token = shape.d.checked_add(shape.d_out)?;
+    per_token.checked_mul(shape.k)?.checked_mul(Block::<f64>::CAPACITY * size_of::<f64>())
+}
+
+/// Refuses examples so large that a block of them would not fit in memory.
+pub fn check_size(shape: Shape, place: &str) -> Result<()> {
+    if block_bytes(shape).is_some_and(|bytes| bytes <= LARGEST) {
+        return Ok(());
+    }
+    let most = LARGEST / (Block::<f64>::CAPACITY * size_of::<f64>());
+    let problem = format!("sequences with k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out);
+    Err(Error::input(place, problem, format!("keep k (d + d_out) at or below {most}")))
+}
 
 /// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero.
 #[derive(Debug)]

@@ -4,11 +4,13 @@
 mod block;
 pub(crate) mod file;
 mod inputs;
+mod memory;
 mod scan;
 mod stream;
 mod teacher;
+mod watched;
 
-pub use block::Block;
+pub use block::{Block, block_bytes, check_size};
 pub use file::{
     AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
     SetColumns, SetFile, SetWriter, Targets, TensorSummary, inspect, open_sets, remove_partial_files, write_atomically,
@@ -16,9 +18,12 @@ pub use file::{
 #[cfg(feature = "parquet")]
 pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
+pub(crate) use memory::not_finite;
+pub use memory::{ExampleSlices, Numbers};
 pub use scan::scan;
 pub use stream::TeacherStream;
 pub use teacher::{Family, TeacherSpec, parity_teacher};
+pub use watched::{Reading, Watched};
 
 use crate::Result;
 use serde::{Deserialize, Serialize};

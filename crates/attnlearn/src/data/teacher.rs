@@ -7,7 +7,8 @@
 use crate::layer::{AttentionLayer, Head, Mask, Theta};
 use crate::linalg::{Mat, frobenius, inner};
 use crate::{Error, Result};
-use rand::{Rng, RngExt};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,13 @@ impl TeacherSpec {
     /// Dense Gaussian heads of one norm, square projections, no mask.
     pub fn dense(d: usize, m: usize, norm: f64) -> Self {
         Self { d, d_out: d, m, norm, family: Family::Dense, cosine: None, singular_values: None, mask: Mask::None }
+    }
+
+    /// Draws the teacher that a seed names. No block of a stream with the same seed shares its numbers.
+    pub fn draw_from(&self, seed: u64) -> Result<AttentionLayer> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(u64::MAX);
+        self.draw(&mut rng)
     }
 
     /// Draws a teacher.

@@ -256,6 +256,11 @@ impl<'a> Learner<'a> {
         }
     }
 
+    /// Examples that serve to learn.
+    pub fn examples(&self) -> usize {
+        self.examples.examples()
+    }
+
     /// What is being tried.
     pub fn form(&self) -> Form {
         self.form

@@ -14,7 +14,7 @@
 
 use super::Projections;
 use super::model::ModelFile;
-use crate::layer::Mask;
+use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -102,6 +102,9 @@ pub struct Request {
     pub causal: Option<bool>,
 }
 
+/// Above this the canonical form is not the layer.
+const MOST: f64 = 1e-10;
+
 impl ModelFile {
     /// All attention layers, by their prefixes' numbers.
     pub fn layers(&self) -> Vec<Found> {
@@ -114,6 +117,18 @@ impl ModelFile {
             .collect();
         found.sort_by(|a, b| (a.layer, &a.prefix).cmp(&(b.layer, &b.prefix)));
         found
+    }
+
+    /// The layer that is asked for in canonical form, checked against a forward pass by its tensors; those, and where they were found.
+    pub fn import(&self, request: &Request) -> Result<(AttentionLayer, Projections, Found)> {
+        let (projections, found) = self.attention(request)?;
+        let layer = projections.fold()?;
+        let gap = projections.gap(&layer);
+        if gap.is_nan() || gap > MOST {
+            let problem = format!("its canonical form differs from the original by {gap:.1e}");
+            return Err(Error::input(&self.place, problem, "look for weights of enormous size"));
+        }
+        Ok((layer, projections, found))
     }
 
     /// The weights of the layer that is asked for, and where they were found.

@@ -30,7 +30,7 @@ pub use writer::{Columns, ExampleWriter};
 
 pub(crate) use bytes::Bytes;
 pub(crate) use safetensors::layout;
-pub(crate) use tensor::{Contents, FLOATS, TensorSpec, View};
+pub(crate) use tensor::{Contents, FLOATS, TensorSpec, View, offence};
 
 use crate::{Error, Result};
 

@@ -32,6 +32,7 @@ mod panel;
 mod path;
 mod plan;
 mod rows;
+mod sums;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,7 @@ use plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::time::Instant;
+pub use sums::fit_sums;
 use targets::Targets;
 
 /// How the equations are solved.
