@@ -242,6 +242,22 @@ mod tests {
         assert_eq!(read().lines().filter(|line| line.ends_with(",true")).count(), 1);
     }
 
+    /// Numbers come back as they were, to the last bit: without care one in a dozen does not.
+    #[test]
+    fn numbers_come_back_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let points: Vec<Value> = (1..200).map(|n| json!({"level": 0.1 / f64::from(n), "seed": n})).collect();
+        let rows = |point: &Value| vec![json!({"error": (point["level"].as_f64().unwrap() * 1e-3).exp_m1()})];
+        let mut store = Store::open(folder.path()).unwrap();
+        points.iter().for_each(|point| store.add(Done { point: point.clone(), rows: rows(point), seconds: 0.0 }).unwrap());
+        drop(store);
+        let store = Store::open(folder.path()).unwrap();
+        for (point, done) in points.iter().zip(store.select(&points)) {
+            assert_eq!((&done.point, done.rows), (point, rows(point)));
+        }
+        assert!(points.iter().all(|point| store.has(point)));
+    }
+
     #[test]
     fn damaged_journals_are_refused() {
         let folder = tempfile::tempdir().unwrap();
