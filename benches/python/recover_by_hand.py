@@ -1,6 +1,7 @@
 # Recovery by hand: Adam in JAX from twelve starts at once, cosine-decayed steps, the best start reported.
 import json
 import os
+import sys
 import time
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -45,7 +46,7 @@ def descend(key):
     return p, loss(p, x, y)
 
 
-found, losses = jax.jit(jax.vmap(descend))(jax.random.split(jax.random.key(0), starts))
+found, losses = jax.jit(jax.vmap(descend))(jax.random.split(jax.random.key(int(sys.argv[1])), starts))
 best = jax.tree.map(lambda a: a[int(jnp.argmin(losses))], found)
 error = loss(best, jnp.asarray(data["tokens_test"]), jnp.asarray(data["outputs_test"]))
 print(json.dumps({"seconds": time.perf_counter() - begun, "error": float(error)}))

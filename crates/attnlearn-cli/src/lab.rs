@@ -6,7 +6,7 @@ use crate::progress::Bar;
 use crate::session::Session;
 use crate::{interrupt, output};
 use attnlearn::{Error, Result};
-use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Stance, Watch, all, find};
+use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Stance, Watch, all, find, replaced};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -78,7 +78,8 @@ struct RunArgs {
     /// Where the findings go as Markdown [default: DIR/findings.md].
     #[arg(long, value_name = "FILE")]
     findings: Option<PathBuf>,
-    /// What is to differ from the defaults (.toml): a table for every experiment, with what `lab list NAME --config` prints.
+    /// What is to differ from the defaults (.toml): a table for every experiment, with what `lab list NAME --config` prints; or the config.toml that a run has
+    /// left for one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -138,14 +139,14 @@ impl Args {
                     None => toml::Table::new(),
                     Some(path) => {
                         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-                        text.parse().map_err(|e: toml::de::Error| {
+                        replaced(text.parse().map_err(|e: toml::de::Error| {
                             let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
                             Error::input(
                                 format!("{}, line {line}", path.display()),
                                 e.message().replace('\n', " "),
                                 "mend it; `attnlearn lab list --config` shows what it may hold",
                             )
-                        })?
+                        })?)
                     }
                 };
                 let plan = Experiments {

@@ -1,6 +1,6 @@
 //! The findings as a page of Markdown, for a repository: what is claimed, what was seen, where they differ, with the plots beside it as files.
 
-use crate::experiment::{Finding, Scale, Stance, Table};
+use crate::experiment::{Finding, Stance, Table};
 use crate::report::duration;
 use crate::run::Finished;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
     let _ = writeln!(
         text,
         "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence about what was seen were computed from measurements by attnlearn {}; they took {} in all. \
-         Intervals have confidence 95 % and speak of the spread over seeds.\n",
+         Intervals have confidence 95 % and speak of the spread over seeds. Files that commands name are beside this page.\n",
         env!("CARGO_PKG_VERSION"),
         duration(total)
     );
@@ -52,10 +52,6 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
         text.push_str(&row(&[link, found.join("<br>")]));
     }
     for finished in finished {
-        let scale = match finished.scale {
-            Scale::Quick => "quick",
-            Scale::Full => "full",
-        };
         let _ =
             writeln!(text, "\n## {}\n\n**Asked.** {}\n\n**Claimed.** {}\n", finished.title, finished.question, finished.claim);
         for (heading, stance) in HEADINGS {
@@ -75,9 +71,8 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
         finished.summary.tables.iter().for_each(|one| text.push_str(&table(one)));
         let _ = writeln!(
             text,
-            "`attnlearn lab run {} --scale {scale} --seed {}`: {} points, {} rows, {}.",
-            finished.name,
-            finished.seed,
+            "`{}`: {} points, {} rows, {}.",
+            finished.command(folder),
             finished.points,
             finished.rows,
             duration(finished.seconds)
@@ -95,7 +90,7 @@ fn anchor(title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Summary;
+    use crate::experiment::{Scale, Summary};
 
     #[test]
     fn a_page_has_what_was_seen() {
@@ -121,6 +116,7 @@ mod tests {
             seconds: 600.0,
             version: "1".into(),
             config: String::new(),
+            by_default: true,
             summary,
         };
         let page = markdown(&[&finished], "findings");
@@ -134,5 +130,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} in {page}");
         }
+        let page = markdown(&[&Finished { by_default: false, ..finished }], "findings");
+        assert!(page.contains("--seed 3 --config findings/ups/config.toml`"), "{page}");
     }
 }

@@ -21,4 +21,4 @@ pub mod store;
 
 pub use experiment::{Entry, Experiment, Finding, Measured, Measurements, Scale, Stance, Summary, Table};
 pub use experiments::{all, find};
-pub use run::{Finished, Plan, Watch};
+pub use run::{Finished, Plan, Watch, replaced};

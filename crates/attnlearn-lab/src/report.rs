@@ -124,7 +124,8 @@ fn fact(name: &str, value: impl ToString) -> Fact {
     (name.into(), value.to_string())
 }
 
-fn word(scale: Scale) -> &'static str {
+/// What the command line calls it.
+pub(crate) fn word(scale: Scale) -> &'static str {
     scale.pick("quick", "full")
 }
 
@@ -241,6 +242,7 @@ mod tests {
             rows: 9,
             seconds: 200.0,
             config: "n = [1, 2]\nname = \"<x>\"\n".into(),
+            by_default: false,
             summary: Summary {
                 findings: vec![Finding::agrees("a < b by 3 (2 to 4)"), Finding::differs("a > c")],
                 figures: vec![figure],

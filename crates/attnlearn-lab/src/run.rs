@@ -69,6 +69,9 @@ pub struct Finished {
     /// The configuration as it is kept.
     #[serde(skip)]
     pub config: String,
+    /// Whether that is the default of its scale.
+    #[serde(skip)]
+    pub by_default: bool,
     /// What follows.
     #[serde(flatten)]
     pub summary: Summary,
@@ -107,8 +110,17 @@ impl Kept {
             rows: done.iter().map(|done| done.rows.len()).sum(),
             seconds: done.iter().map(|done| done.seconds).sum(),
             config: self.text()?,
+            by_default: self.config == entry.config(self.scale, &toml::Table::new())?,
             summary: entry.summarise(&self.config, done)?,
         })
+    }
+}
+
+/// What is to differ from the defaults, a table an experiment, as a file has it: one table each, or the configuration that a run has kept of one.
+pub fn replaced(file: toml::Table) -> toml::Table {
+    match Kept::deserialize(toml::Value::Table(file.clone())) {
+        Ok(kept) => toml::Table::from_iter([(kept.experiment, toml::Value::Table(kept.config))]),
+        Err(_) => file,
     }
 }
 
@@ -240,6 +252,13 @@ fn blame(entry: &dyn Entry, point: &Value, error: Error) -> Error {
 }
 
 impl Finished {
+    /// The command that measures the same again, if results are in `folder`.
+    pub fn command(&self, folder: &str) -> String {
+        let scale = report::word(self.scale);
+        let config = if self.by_default { String::new() } else { format!(" --config {folder}/{}/config.toml", self.name) };
+        format!("attnlearn lab run {} --scale {scale} --seed {}{config}", self.name, self.seed)
+    }
+
     /// Summary and pictures.
     fn write(&self, folder: &Path) -> Result<()> {
         let place = folder.join("summary.json");

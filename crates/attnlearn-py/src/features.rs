@@ -8,7 +8,7 @@ use attnlearn::Error;
 use attnlearn::features::ridge::{self, Accuracy, Checkpoint, Gram, Options, Ridge, Solver, Stage};
 use attnlearn::features::{
     FitSpec, Fitted, FittedModel, How, KernelSpec, MapSpec, Mean, Model as Kind, NOT_REACHED, Precision, Predictor, Presence,
-    SetBlock, SetInputs, SetShape, SetSlices, SetSource, SetStream, SetTokens, Target, TargetSpec, Tokens,
+    SetBlock, SetInputs, SetShape, SetSlices, SetSource, SetStream, SetTokens, Target, TargetSpec, Tokens, feature_index,
 };
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -185,12 +185,32 @@ impl Model {
         self.model.save(&path, &Fitted::notes(), false).map_err(raise)
     }
 
-    /// Trained values `[p, t]`, or dual coefficients `[n, t]` of a kernel.
+    /// Trained values `[p, t]`, head after head, or dual coefficients `[n, t]` of a kernel.
     #[pyo3(signature = () -> "numpy.ndarray")]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDyn<f64>>> {
-        let (Predictor::Frozen { v: values, .. } | Predictor::Kernel { alpha: values, .. }) = &self.model.predictor;
         let t = self.model.intercept.len();
-        array(py, values.clone(), &[values.len() / t, t])
+        let values = match &self.model.predictor {
+            Predictor::Kernel { alpha, .. } => alpha.clone(),
+            Predictor::Frozen { map, v, .. } if map.model == Kind::Rfmlp => v.clone(),
+            Predictor::Frozen { map, v, .. } => {
+                let features = (0..map.heads).flat_map(|m| (0..=map.d).map(move |e| feature_index(map.heads, map.d, m, e)));
+                features.flat_map(|feature| &v[feature * t..][..t]).copied().collect()
+            }
+        };
+        let rows = values.len() / t;
+        array(py, values, &[rows, t])
+    }
+
+    /// The frozen weights: `[M, d+1, d+1]`, rows the query's, or `[K, (N+1)d + 1]` of neurons; none of a kernel.
+    #[pyo3(signature = () -> "numpy.ndarray | None")]
+    fn frozen<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyArrayDyn<f64>>>> {
+        let Predictor::Frozen { map, .. } = &self.model.predictor else { return Ok(None) };
+        let weights = quick(py, || map.weights())?;
+        let shape = match map.model {
+            Kind::Rfmlp => vec![map.features(), weights.len() / map.features()],
+            _ => vec![map.heads, map.d + 1, map.d + 1],
+        };
+        array(py, weights, &shape).map(Some)
     }
 
     /// Intercepts `[t]`.

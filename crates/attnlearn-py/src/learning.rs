@@ -149,7 +149,7 @@ fn examples<'a>(x: &'a Array<'_>, y: &'a Array<'_>) -> PyResult<ExampleSlices<'a
     ExampleSlices::new(x.numbers()?, y.numbers()?, n, Shape { k, d, d_out }).map_err(raise)
 }
 
-/// Learns a layer from examples. `heads` is (fewest, most, given): see the Python side.
+/// Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
 #[pyfunction]
 #[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", *, heads, method, seed, delta, most_examples, held_out, rank = None, value_rank = None,
     biases = None, causal = false, noise = false, polish = true, linear_programs = false, sculpture = false, checkpoint = None,

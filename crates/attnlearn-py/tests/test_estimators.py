@@ -137,6 +137,8 @@ def test_partial_fits_are_a_fit(seed):
         assert parts.partial_fit(X[i : i + 700], y[i : i + 700], weights[i : i + 700]) is parts
     np.testing.assert_allclose(parts.predict(X), whole.predict(X), atol=1e-9)
     np.testing.assert_allclose(parts.coef_, whole.coef_, atol=1e-7)
+    before = parts.coef_
+    assert not np.allclose(parts.partial_fit(X[:700], -y[:700]).coef_, before), "attributes follow the sums"
     first, second = RandomFeatureAttentionRegressor(**options), RandomFeatureAttentionRegressor(**options)
     first.partial_fit(X[:1000], y[:1000], weights[:1000])
     second.partial_fit(X[1000:], y[1000:], weights[1000:])
@@ -148,6 +150,24 @@ def test_partial_fits_are_a_fit(seed):
     assert chosen.score(X, y) == pytest.approx(RandomFeatureAttentionRegressor(**auto).fit(X, y).score(X, y), abs=0.01)
     # A fit begins anew.
     np.testing.assert_array_equal(parts.fit(X, y, weights).predict(X), whole.predict(X))
+
+
+def test_fitted_attributes_predict(sets):
+    """Predictions by hand, from what the estimator says of itself."""
+    X, y = sets
+    both = np.stack([y, y**2], 1)
+    model = RandomFeatureAttentionRegressor(heads=19, ridge=1e-3).fit(X, both)
+    tokens = np.concatenate([X, np.ones((*X.shape[:2], 1))], 2)
+    query, keys = tokens[:, 0], tokens[:, 1:]
+    logits = np.einsum("na,mab,nib->nmi", query, model.heads_, keys)
+    features = np.einsum("nmi,nie->nme", np.maximum(logits, 0), keys) / keys.shape[1]
+    np.testing.assert_allclose(features.reshape(len(X), -1) @ model.coef_.T + model.intercept_, model.predict(X), atol=1e-9)
+    neurons = RandomFeatureAttentionRegressor(model="rfmlp", width=30, ridge=1e-3).fit(X, y)
+    rows = np.concatenate([X.reshape(len(X), -1), np.ones((len(X), 1))], 1)
+    hidden = np.maximum(rows @ neurons.heads_.T, 0)
+    np.testing.assert_allclose(hidden @ neurons.coef_ + neurons.intercept_, neurons.predict(X), atol=1e-9)
+    with pytest.raises(AttributeError):
+        RandomFeatureAttentionRegressor().heads_  # noqa: B018
 
 
 def test_merging_needs_the_same_heads(sets):

@@ -67,12 +67,14 @@ def test_error_against_size(examples):
 def test_the_six_phases_leave_records():
     teacher = datasets.random_layer(5, 1, norm=4.0, seed=1)
     X, Y = datasets.examples(teacher, 60_000, 3, seed=1)
-    result = sculpt(X, Y, heads=1, progress=False)
+    result = sculpt(X, Y, heads=1, sculpture=True, progress=False)
     assert result.recovered and result.method == "sculpt"
     assert [r.phase for r in result.records][:3] == ["crude", "sculpt", "proxy"] and result.records[-1].phase == "certify"
     assert all(r.seconds >= 0 and r.note for r in result.records)
     assert teacher.distance(result.before_polish).worst_theta > teacher.distance(result.layer).worst_theta
     assert "crude" in result._repr_html_()
+    slabs = [widths["rows"] for record in result.records for widths in record.report["sculpture"]]
+    assert len(slabs) > 2 and slabs == sorted(slabs)
 
 
 def test_results_show_save_and_travel(examples, tmp_path):
@@ -85,6 +87,8 @@ def test_results_show_save_and_travel(examples, tmp_path):
     assert again.layer == result.layer and again.report == result.report and again.certificate == result.certificate
     frame = pytest.importorskip("pandas", reason="pandas is not installed") and result.to_pandas()
     assert len(frame) == len(result.history) and "held_out_nmse" in frame
+    frame = pytest.importorskip("polars", reason="polars is not installed") and result.to_polars()
+    assert frame["held_out_nmse"].to_list() == [tried["held_out_nmse"] for tried in result.history]
 
 
 def test_pictures(examples):

@@ -37,6 +37,25 @@ def test_stubs_are_those_of_the_code():
     assert (PACKAGE / "py.typed").exists() and (PACKAGE / "_native.pyi").exists()
 
 
+def test_types_are_right(tmp_path):
+    """The package in mypy's strict mode, and a user's script against its types."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import attnlearn\n"
+        "teacher = attnlearn.datasets.random_layer(2, 1)\n"
+        "X, Y = attnlearn.datasets.examples(teacher, 10, 3)\n"
+        "result = attnlearn.learn_attention(X, Y, heads=1)\n"
+        "reveal_type(result.layer)\n"
+        "reveal_type(attnlearn.RandomFeatureAttentionRegressor().fit(X, Y[:, 0, 0]).predict(X))\n"
+        "attnlearn.learn_attention(X, Y, method='guess')\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path)]
+    package = subprocess.run([*mypy, str(ROOT / "crates/attnlearn-py/python/attnlearn")], capture_output=True, text=True, check=False)
+    assert package.returncode == 0, package.stdout
+    told = subprocess.run([*mypy, str(script)], capture_output=True, text=True, check=False).stdout
+    assert "AttentionLayer | None" in told and "ndarray" in told and "Found 1 error" in told and '"guess"' in told, told
+
+
 def test_the_reference_is_that_of_the_docstrings():
     reference = tool("reference")
     assert reference.PAGE.read_text() == reference.page(), "it is stale: run python crates/attnlearn-py/tools/reference.py"

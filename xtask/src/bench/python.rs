@@ -19,6 +19,9 @@ pub struct PythonArgs {
     /// Rounds of calls from Rust and from Python in turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Draws of the heads, or of the starting points, that the scripts are run with.
+    #[arg(long, default_value_t = 5)]
+    draws: usize,
     /// Where the table goes.
     #[arg(long, default_value = "benches/runs/python")]
     out: PathBuf,
@@ -68,7 +71,8 @@ pub fn run(args: &PythonArgs) -> Result<(), String> {
     let size = fs::metadata(&wheel).map_err(|e| e.to_string())?.len() as f64 / 1e6;
     table += &format!("\nimport {import:.2} s; wheel {size:.1} MB; peak memory over that of X, as a share of X: {memory}\n");
     ask("calls.py", "problem")?;
-    table += "\n| job | script | lines | seconds | error |\n|---|---|---|---|---|\n";
+    table +=
+        "\n| job | script | lines | seconds, median (least to most) | error, median (least to most) |\n|---|---|---|---|---|\n";
     for (job, scripts_of) in [
         ("random features", ["features_by_hand.py", "features_attnlearn.py"]),
         ("recovery", ["recover_by_hand.py", "recover_attnlearn.py"]),
@@ -76,14 +80,29 @@ pub fn run(args: &PythonArgs) -> Result<(), String> {
         for script in scripts_of {
             let text = fs::read_to_string(scripts.join(script)).map_err(|e| format!("{script}: {e}"))?;
             let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')).count();
-            let found = ask(script, "")?;
-            let number = |key: &str| found[key].as_f64().unwrap_or(f64::NAN);
-            table += &format!("| {job} | `{script}` | {lines} | {:.2} | {:.1e} |\n", number("seconds"), number("error"));
+            let (mut seconds, mut errors) = (Vec::new(), Vec::new());
+            for seed in 0..args.draws {
+                let found = ask(script, &seed.to_string())?;
+                seconds.push(found["seconds"].as_f64().unwrap_or(f64::NAN));
+                errors.push(found["error"].as_f64().unwrap_or(f64::NAN));
+            }
+            table += &format!(
+                "| {job} | `{script}` | {lines} | {} | {} |\n",
+                told(seconds, |s| format!("{s:.2}")),
+                told(errors, |e| format!("{e:.2e}"))
+            );
         }
     }
     println!("{table}");
     fs::create_dir_all(&args.out).map_err(|e| e.to_string())?;
     fs::write(args.out.join("table.md"), table).map_err(|e| e.to_string())
+}
+
+/// The median, and from where to where.
+fn told(mut values: Vec<f64>, text: impl Fn(f64) -> String) -> String {
+    values.sort_by(f64::total_cmp);
+    let ends = values.first().zip(values.last()).map_or(String::new(), |(a, b)| format!(" ({} to {})", text(*a), text(*b)));
+    values.get(values.len() / 2).map_or(String::new(), |median| text(*median) + &ends)
 }
 
 /// Least seconds of the forward pass, of a fit and of learning.

@@ -47,6 +47,11 @@ fn a_run_leaves_rows_plots_and_pages() {
     assert_eq!(list["experiments"][0]["name"], "noise");
     bench.good("lab run noise --config small.toml --out out --findings page.md --seed 3 --quiet");
     assert!(String::from_utf8(bench.read("page.md")).expect("UTF-8").contains("](out/noise/"));
+    // What a run has left for an experiment is a configuration too; other commands are not enough to get its rows again.
+    let page = file("findings.md");
+    assert!(page.contains("--seed 3 --config ./noise/config.toml`"), "{page}");
+    bench.good("lab run noise --config out/noise/config.toml --out again --seed 3 --quiet");
+    assert!(bench.read("out/noise/rows.csv") == bench.read("again/noise/rows.csv"));
 }
 
 /// A run that is killed loses the points in progress and nothing else.

@@ -484,7 +484,7 @@ impl Seen<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
+    use crate::experiment::{Measured, Stance};
 
     fn config() -> Config {
         let targets = ["query:p=1", "query:p=2", "average:p=2", "average:p=3"].map(str::to_owned).to_vec();
@@ -556,6 +556,13 @@ mod tests {
             "{}",
             never.findings[1].text
         );
+        let stances = |summary: &Summary| [0, 1].map(|i| summary.findings[i].stance);
+        assert_eq!(stances(&theory), [Stance::Agrees; 2]);
+        assert_eq!(stances(&slow), [Stance::Agrees; 2]);
+        let fast = made(|b, n| 0.1 * (b * b / n).sqrt());
+        assert_eq!(stances(&fast), [Stance::Agrees, Stance::Differs], "{}", fast.findings[1].text);
+        assert_eq!(against.findings[0].stance, Stance::Differs);
+        assert_eq!(stances(&never)[1], Stance::Open);
         assert!(theory.figures.len() == 3 && theory.tables[0].rows.len() == 12);
     }
 

@@ -31,6 +31,7 @@ use attnlearn::degeneracy::{Conditions, Verdict};
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::transformer::{ModelFile, Projections, Request};
+use attnlearn::words::plural;
 use attnlearn::{Error, Result};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -475,17 +476,16 @@ impl Data<'_> {
             })
             .collect();
         let unmet = if unmet.is_empty() {
-            "All conditions are met in all of them.".to_owned()
+            "meet all conditions".to_owned()
         } else {
-            format!("Not met: {}.", unmet.join(", "))
+            format!("miss {} of {} conditions ({})", unmet.len(), self.names().len(), unmet.join(", "))
         };
+        let layers = plural(sharp.len(), "trained layer");
         Some(format!(
-            "Trained, {} layers of d = {}: the least sharp head of a layer has {} of √(m ln kd), in {sharper} of {} more than the sharpest initialisation ({} at d = {near}); the largest ‖Θ‖_F \
-             is {}. {unmet}",
-            sharp.len(),
+            "{layers} of d = {} {unmet}; {sharper} of them are sharper than every initialisation: the least sharp head of a layer has {} of √(m ln kd), the sharpest initialisation {} at \
+             d = {near}; the largest ‖Θ‖_F of a layer is {}.",
             first.width,
             range(&sharp),
-            sharp.len(),
             short(drawn),
             range(&values("saturation")),
         ))
@@ -689,7 +689,8 @@ mod tests {
         rows.extend(own.into_iter().map(|row| Measured { point: point.clone(), row, seconds: 0.0 }));
         let summary = OfInitialisations::summarise(&with, &rows).unwrap();
         assert!(
-            summary.findings[3].text.contains("in 1 of 1 more than") && summary.findings[3].text.contains("saturation in 1"),
+            summary.findings[3].headline().contains("1 of them are sharper than")
+                && summary.findings[3].headline().contains("saturation in 1"),
             "{}",
             summary.findings[3].text
         );

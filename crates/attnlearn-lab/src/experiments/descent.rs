@@ -457,7 +457,7 @@ impl Seen<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
+    use crate::experiment::{Measured, Stance};
 
     fn config() -> Config {
         let targets = vec!["average:p=2".to_owned()];
@@ -521,6 +521,7 @@ mod tests {
         assert!(flat.findings[1].text.contains("in 0 of 4 cases"), "{}", flat.findings[1].text);
         let stubborn = made(|_, ratio| 1.0 / (0.01 + ratio.ln().abs()));
         assert!(stubborn.findings[2].text.contains("does not remove every peak"), "{}", stubborn.findings[2].text);
+        assert!(theory.findings[0].stance == Stance::Agrees && flat.findings[0].stance == Stance::Differs);
         assert!(theory.figures.len() == 2 && theory.tables[0].rows.len() == 4);
     }
 }

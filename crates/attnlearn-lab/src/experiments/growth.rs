@@ -524,6 +524,7 @@ fn table(config: &Config, rows: &Measurements<Growth>) -> Table {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
+    use crate::experiment::Stance;
 
     fn config() -> Config {
         Config {
@@ -566,6 +567,7 @@ mod tests {
             let order = Some(Estimate { value, low: value - 0.5, high: value + 0.5 });
             agreement_sentence(&made_up([1, 1, -1]), &Fits { powers: [None; 3], order, factor: Some(Estimate::exact(9.0)) })
         };
+        assert_eq!([2.0, 3.2, 4.0].map(|value| order(value).stance), [Stance::Agrees, Stance::Open, Stance::Differs]);
         assert!(
             order(4.0).text.contains("above the theorem's 3") && order(3.2).text.contains("not to be told from the theorem's 3")
         );

@@ -370,7 +370,7 @@ impl Seen<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
+    use crate::experiment::{Measured, Stance};
 
     fn config() -> Config {
         Config { d: 3, keys: 3, fewest: 16, most: 1024, n: 40, n_test: 100, seeds: 3, ..Heads::config(Scale::Quick) }
@@ -425,6 +425,8 @@ mod tests {
             other.findings[0].text
         );
         assert!(other.findings[1].text.contains("more than 1024 for RFA on average p=2"), "{}", other.findings[1].text);
+        assert!(theory.findings[0].stance == Stance::Agrees && other.findings[0].stance == Stance::Differs);
+        assert_eq!(made(-0.7, 1.0).findings[0].stance, Stance::Agrees);
         assert!(theory.figures.len() == 2 && theory.tables[0].rows.len() == 42);
     }
 }

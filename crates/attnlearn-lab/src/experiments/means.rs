@@ -351,7 +351,7 @@ impl Seen<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
+    use crate::experiment::{Measured, Stance};
 
     fn config() -> Config {
         let targets = ["average:p=2", "correlation:p=1,q=0"].map(str::to_owned).to_vec();
@@ -442,6 +442,9 @@ mod tests {
             other.findings[0].text.contains("on 0 of 1 targets")
                 && other.findings[0].text.contains("no mean beats diag(I, 0) on correlation (1,0)")
         );
+        let everywhere = made(|point, _| if point.mean == Form::Identity { 0.5_f64.powf(point.scale) } else { 1.0 });
+        let stances = [&theory, &other, &everywhere].map(|summary| summary.findings[0].stance);
+        assert_eq!(stances, [Stance::Agrees, Stance::Differs, Stance::Differs]);
         assert!(theory.figures.len() == 2 && theory.tables[0].rows.len() == 11);
     }
 }

@@ -312,6 +312,7 @@ fn table(config: &Config, rows: &Measurements<Parity>) -> Table {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
+    use crate::experiment::Stance;
 
     fn made_up(solved: impl Fn(&Point) -> bool, starts: impl Fn(&Point) -> usize) -> Vec<Found> {
         let row = |point: Point| {
@@ -343,6 +344,8 @@ mod tests {
         assert!(easy[2].text.contains("easier"), "{easy:?}");
         let fewer = told(&|_| true, &|point| if point.m == 1 { 64 } else { 1 });
         assert!(fewer[1].text.contains("fewer with more heads"), "{fewer:?}");
+        let stances = [&hard, &same, &fewer].map(|findings| findings[1].stance);
+        assert_eq!(stances, [Stance::Agrees, Stance::Open, Stance::Differs]);
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Experiment for Samples {
         let seen = Seen { config, errors: Errors::new(all) };
         let mut findings = Vec::new();
         for (family, of) in FAMILIES {
-            findings.extend(seen.finding(family, of));
+            findings.extend(seen.finding(family, of)?);
         }
         findings.extend(seen.rates()?.map(Finding::open));
         let figures = FAMILIES.iter().filter_map(|(family, of)| seen.figure(family, of)).collect();
@@ -159,6 +159,26 @@ const CLAIMS: [(&str, Named, Named, Verdict); 6] = [
     ("correlations", Named::Rfa, Named::Rfmlp, Verdict::First),
 ];
 
+/// Whether errors are as expected.
+fn holds(ratio: &Ratio, expected: Verdict) -> bool {
+    ratio.verdict() == expected || expected == Verdict::Alike && ratio.close()
+}
+
+/// An ordering of theory that was not seen.
+struct Failed<'a> {
+    target: &'a str,
+    a: Named,
+    b: Named,
+    expected: Verdict,
+}
+
+impl Failed<'_> {
+    fn name(&self) -> String {
+        let than = if self.expected == Verdict::Alike { "about as good as" } else { "better than" };
+        format!("{} {than} {} on {}", self.a.name(), self.b.name(), title(self.target))
+    }
+}
+
 struct Seen<'a> {
     config: &'a Config,
     errors: Errors<Key>,
@@ -174,6 +194,12 @@ impl Seen<'_> {
         self.errors.keys().map(|key| key.2).max().unwrap_or(0)
     }
 
+    /// Errors of two learners at the largest n that both were fitted on.
+    fn ratio(&self, target: &str, a: Named, b: Named) -> Option<Ratio> {
+        let key = |learner, n| (target.to_owned(), learner, n);
+        self.config.n.iter().rev().find_map(|&n| self.errors.ratio(&key(a, n), &key(b, n)))
+    }
+
     /// Targets of a kind of which somebody has learnt something at the largest n, and the others.
     fn learnt(&self, of: fn(&str) -> bool) -> (Vec<&String>, Vec<&String>) {
         let learnt = |target: &&String| {
@@ -184,21 +210,22 @@ impl Seen<'_> {
     }
 
     /// Who beats whom on a kind of targets, at the largest n.
-    fn finding(&self, family: &str, of: fn(&str) -> bool) -> Option<Finding> {
+    fn finding(&self, family: &str, of: fn(&str) -> bool) -> Result<Option<Finding>> {
         let n = self.most();
         let (learnt, hopeless) = self.learnt(of);
-        let (mut parts, mut held, mut asked) = (Vec::new(), 0, 0);
+        let (mut parts, mut asked, mut failed) = (Vec::new(), 0, Vec::new());
         let known: Vec<_> = CLAIMS.iter().filter(|claim| claim.0 == family).copied().collect();
         let open = [("", Named::Rfa, Named::Rfmlp, Verdict::First), ("", Named::Brfa, Named::Rfa, Verdict::First)];
         for &(_, a, b, expected) in if known.is_empty() { &open[..] } else { &known[..] } {
-            let key = |target: &String, learner: Named| (target.clone(), learner, n);
-            let on: Vec<(String, Ratio)> = learnt
-                .iter()
-                .filter_map(|target| Some((title(target), self.errors.ratio(&key(target, a), &key(target, b))?)))
-                .collect();
-            asked += on.iter().filter(|(_, ratio)| ratio.verdict() != Verdict::TooFew).count();
-            let holds = |ratio: &Ratio| ratio.verdict() == expected || expected == Verdict::Alike && ratio.close();
-            held += on.iter().filter(|(_, ratio)| holds(ratio)).count();
+            let mut on = Vec::new();
+            for &target in &learnt {
+                let Some(ratio) = self.ratio(target, a, b) else { continue };
+                if ratio.verdict() != Verdict::TooFew {
+                    asked += 1;
+                    failed.extend((!holds(&ratio, expected)).then_some(Failed { target, a, b, expected }));
+                }
+                on.push((title(target), ratio));
+            }
             parts.extend((!on.is_empty()).then(|| compare(a.name(), b.name(), &on)));
         }
         if !hopeless.is_empty() {
@@ -208,14 +235,48 @@ impl Seen<'_> {
         let verdict = match () {
             () if known.is_empty() => format!(", of which theory orders nothing, {}", self.winners(&learnt)),
             () if asked == 0 => String::new(),
-            () if held == asked => ", all as theory has it".into(),
-            () => format!(", {held} of {asked} orderings as theory has them"),
+            () if failed.is_empty() => ", all as theory has it".into(),
+            () => format!(", {} of {asked} orderings as theory has them", asked - failed.len()),
         };
         let told = !known.is_empty() && asked > 0;
-        (!parts.is_empty()).then(|| {
-            let text = format!("{} at n = {n}{verdict}: {}.", capital(family), parts.join("; "));
-            Finding::judged(text, told && held == asked, told && held < asked)
-        })
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let why = if told && !failed.is_empty() { self.why(&failed)? } else { String::new() };
+        let text = format!("{} at n = {n}{verdict}: {}.{why}", capital(family), parts.join("; "));
+        Ok(Some(Finding::judged(text, told && failed.is_empty(), told && !failed.is_empty())))
+    }
+
+    /// Why orderings may fail: because heads are finitely many, unless their kernels fail too; because sets are too few for the bounds to say anything.
+    fn why(&self, failed: &[Failed<'_>]) -> Result<String> {
+        let n = self.most() as f64;
+        let (mut compared, mut alike, mut early) = (0, 0, 0);
+        for of in failed {
+            if let Some(ratio) = of.a.limit().zip(of.b.limit()).and_then(|(a, b)| self.ratio(of.target, a, b)) {
+                compared += 1;
+                alike += usize::from(!holds(&ratio, of.expected));
+            }
+            // No bound is known for biased heads.
+            let known = [of.a, of.b].into_iter().filter(|learner| *learner != Named::Brfa).filter_map(Named::kernel);
+            let mut least = f64::INFINITY;
+            for kernel in known {
+                least = self.bound(of.target, &kernel)?.map_or(least, |b| least.min(b));
+            }
+            early += usize::from(least.is_finite() && least >= n);
+        }
+        let all = failed.len();
+        let kernels = match compared {
+            0 => String::new(),
+            _ if alike == 0 => format!(" With infinitely many heads all of these hold: heads are too few."),
+            _ => {
+                format!(" With infinitely many heads {alike} of these {compared} fail too: there the number of heads is not why.")
+            }
+        };
+        let bounds = match early {
+            0 => String::new(),
+            _ => format!(" For {early} of {all} theory's B exceeds n: upper bounds that large order nothing yet."),
+        };
+        Ok(format!(" Not seen: {}.{kernels}{bounds}", joined(&failed.iter().map(Failed::name).collect::<Vec<_>>())))
     }
 
     /// How often each learner with frozen heads errs least at the largest n.
@@ -358,7 +419,7 @@ impl Seen<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
+    use crate::experiment::{Measured, Stance};
 
     fn config() -> Config {
         let targets = ["average:p=2", "correlation:p=1,q=1"].map(str::to_owned).to_vec();
@@ -418,6 +479,8 @@ mod tests {
             "{}",
             theory.findings[1].text
         );
+        let stance = |summary: &Summary| [0, 1].map(|i| summary.findings[i].stance);
+        assert!(stance(&theory) == [Stance::Agrees; 2] && !theory.findings[0].text.contains("Not seen"));
         assert!(theory.findings[2].text.contains("b from −0.500"), "{}", theory.findings[2].text);
         assert!(theory.figures.len() == 2 && theory.tables[0].rows.len() == 12);
         let other = made(|learner, _| if learner == Named::Rfmlp { 1.0 } else { 3.0 });
@@ -426,6 +489,21 @@ mod tests {
             "{}",
             other.findings[0].text
         );
+        assert!(
+            other.findings[0]
+                .text
+                .contains("Not seen: RFA better than RFMLP on average p=2 and BRFA better than RFMLP on average p=2.")
+                && other.findings[0].text.contains("2 of these 2 fail too"),
+            "{}",
+            other.findings[0].text
+        );
+        assert_eq!(stance(&other), [Stance::Differs; 2]);
+        let few = made(|learner, _| match learner {
+            Named::Rfmlp => 1.0,
+            Named::KernelRfmlp => 9.0,
+            _ => 3.0,
+        });
+        assert!(few.findings[0].text.contains("all of these hold: heads are too few"), "{}", few.findings[0].text);
         let nothing = made(|_, _| 20.0);
         assert!(nothing.findings[0].text.contains("nobody learns average p=2"), "{}", nothing.findings[0].text);
     }

@@ -59,6 +59,16 @@ impl Named {
         }
     }
 
+    /// The learner of that name with infinitely many heads, as far as there is one.
+    pub fn limit(self) -> Option<Self> {
+        match self {
+            Self::Rfa | Self::KernelRfa => Some(Self::KernelRfa),
+            Self::Brfa | Self::KernelBrfa => Some(Self::KernelBrfa),
+            Self::Rfmlp | Self::KernelRfmlp => Some(Self::KernelRfmlp),
+            _ => None,
+        }
+    }
+
     /// Whether it has infinitely many heads.
     pub fn infinite(self) -> bool {
         matches!(self, Self::KernelRfa | Self::KernelBrfa | Self::KernelRfmlp)

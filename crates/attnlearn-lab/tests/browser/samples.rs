@@ -133,6 +133,7 @@ fn finished(name: &'static str, title: &'static str, figures: Vec<Figure>) -> Fi
         rows: 1920,
         seconds: 431.0,
         config: format!("experiment = \"{name}\"\n[config]\nsizes = [{}]\n", "100, 200, 400, 800, ".repeat(12)),
+        by_default: true,
         summary: Summary { findings, figures, tables: vec![table()] },
     }
 }

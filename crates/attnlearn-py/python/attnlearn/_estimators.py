@@ -226,6 +226,10 @@ class _SetRegressor(RegressorMixin, BaseEstimator):
         return tags
 
 
+# Fitted attributes that follow from the sums of `partial_fit`.
+_SOLVED = ("coef_", "intercept_", "ridge_", "path_", "report_", "n_iter_")
+
+
 class RandomFeatureAttentionRegressor(_SetRegressor):
     """Ridge regression on many frozen random attention heads: ``f(x) = b + Σ_m (1/N) Σ_i σ(⟨W_m, x̃_0 x̃_iᵀ⟩) ⟨v_m, x̃_i⟩``.
 
@@ -270,7 +274,9 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
     Attributes
     ----------
     coef_ : ndarray of shape (p,) or (t, p)
-        Trained values of the p = M(d+1) features.
+        Trained values of the p = M(d+1) features, head after head: that of ``x̃_e`` and head m at ``m(d+1) + e``, x̃ the key with a 1 at its end.
+    heads_ : ndarray of shape (M, d+1, d+1)
+        The frozen heads W, drawn again whenever they are asked for; of rfmlp its neurons, one row each.
     intercept_ : float or ndarray of shape (t,)
         Intercept.
     ridge_ : float
@@ -354,6 +360,13 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
             "tolerance": None if self.tolerance is None else real(self.tolerance, "tolerance"),
         }
 
+    @property
+    def heads_(self) -> NDArray[np.float64]:
+        """The frozen heads."""
+        frozen = self._fitted().frozen()
+        assert frozen is not None
+        return frozen
+
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31))
@@ -393,7 +406,7 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
         Parameters
         ----------
         X, y, sample_weight
-            As of `fit`. All blocks have one number of features and of targets.
+            As of `fit`. All blocks have one number of features and of targets. After a `fit` sums begin anew.
 
         Returns
         -------
@@ -409,7 +422,7 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
         assert self._sums_ is not None
         with Watching(self.progress) as watching:
             self._sums_.add(sets, watching.native)
-        self._model_ = None
+        self._forget()
         return self
 
     def merge(self, other: RandomFeatureAttentionRegressor) -> RandomFeatureAttentionRegressor:
@@ -428,8 +441,14 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
         if mine is None or theirs is None:
             raise NotFittedError("merge: both need sums; call partial_fit on each of them first")
         mine.merge(theirs)
-        self._model_ = None
+        self._forget()
         return self
+
+    def _forget(self) -> None:
+        """Forgets what followed from sums that have changed."""
+        self._model_ = None
+        for name in _SOLVED:
+            self.__dict__.pop(name, None)
 
     def _fitted(self) -> _native.Model:
         sums = getattr(self, "_sums_", None)
@@ -441,7 +460,7 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
 
     def __getattr__(self, name: str) -> Any:
         # Sums are solved when somebody asks for what follows from them.
-        if name in ("coef_", "intercept_", "ridge_", "path_", "report_", "n_iter_") and self.__dict__.get("_sums_") is not None:
+        if name in _SOLVED and self.__dict__.get("_sums_") is not None:
             self._fitted()
             return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

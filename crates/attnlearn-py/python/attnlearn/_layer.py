@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _html, _native
-from ._inputs import numbers, path, real, whole
+from ._inputs import numbers, path as _path, real, whole
 
 if TYPE_CHECKING:
     import torch
@@ -277,8 +277,7 @@ class AttentionLayer:
         -------
         LayerDistance
         """
-        if not isinstance(other, AttentionLayer):
-            raise TypeError(f"other: {type(other).__name__} is no layer; give an AttentionLayer")
+        _is_layer(other, "other")
         mine, theirs = self.canonical(tolerance), other.canonical(tolerance)
         return LayerDistance(**json.loads(mine._layer.distance(theirs._layer)))
 
@@ -319,6 +318,7 @@ class AttentionLayer:
         dict
             ``n``, ``mse``, ``variance``, ``nmse`` and ``max_error``.
         """
+        _is_layer(other, "other")
         found = self._layer.functional_error(other._layer, whole(k, "k", 1), inputs, whole(n, "n", 1), whole(seed, "seed"))
         return dict(json.loads(found))
 
@@ -379,7 +379,9 @@ class AttentionLayer:
         return _html.paragraph(repr(self)) + _html.table(["head", "‖Θ‖_F", "‖W‖_F"], rows)
 
 
-_path = path
+def _is_layer(value: object, name: str) -> None:
+    if not isinstance(value, AttentionLayer):
+        raise TypeError(f"{name}: {type(value).__name__} is no layer; give an AttentionLayer")
 
 
 def _unpickle(contents: bytes) -> AttentionLayer:
@@ -400,8 +402,7 @@ def check_conditions(layer: AttentionLayer, *, k: int = 8) -> Conditions:
     -------
     Conditions
     """
-    if not isinstance(layer, AttentionLayer):
-        raise TypeError(f"layer: {type(layer).__name__} is no layer; give an AttentionLayer")
+    _is_layer(layer, "layer")
     found = json.loads(layer._layer.conditions(whole(k, "k", 1)))
     measured = found["measured"]
     return Conditions(found["verdict"], measured["conditions"], measured["heads"], measured)

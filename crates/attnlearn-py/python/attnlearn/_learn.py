@@ -284,6 +284,7 @@ def learn_attention(
     noise: bool = False,
     polish: bool = True,
     linear_programs: bool = False,
+    sculpture: bool = False,
     seed: int = 0,
     delta: float = 0.01,
     held_out: int = 20_000,
@@ -322,6 +323,8 @@ def learn_attention(
         Polish the six phases' answer (six phases only).
     linear_programs : bool, default=False
         Find wide directions of the convex body by linear programs (six phases only).
+    sculpture : bool, default=False
+        Measure how wide that body is with ever more slabs; their phase's record has it, ``record.report["sculpture"]`` (six phases only).
     seed : int, default=0
         Of the starting points of the search.
     delta : float, default=0.01
@@ -386,6 +389,7 @@ def learn_attention(
                 noise=bool(noise),
                 polish=bool(polish),
                 linear_programs=bool(linear_programs),
+                sculpture=bool(sculpture),
                 checkpoint=kept,
                 resume=bool(resume),
                 progress=watching.native,
@@ -411,6 +415,7 @@ def sculpt(
     heads: Heads = "auto",
     polish: bool = True,
     linear_programs: bool = False,
+    sculpture: bool = False,
     seed: int = 0,
     delta: float = 0.01,
     held_out: int = 20_000,
@@ -421,7 +426,7 @@ def sculpt(
 
     Parameters
     ----------
-    X, Y, heads, polish, linear_programs, seed, delta, held_out, most_examples, progress
+    X, Y, heads, polish, linear_programs, sculpture, seed, delta, held_out, most_examples, progress
         As of `learn_attention`.
 
     Returns
@@ -436,6 +441,7 @@ def sculpt(
         method="sculpt",
         polish=polish,
         linear_programs=linear_programs,
+        sculpture=sculpture,
         seed=seed,
         delta=delta,
         held_out=held_out,

@@ -65,7 +65,8 @@ pub fn from_row_major(rows: usize, cols: usize, values: &[f64]) -> Mat<f64> {
 pub fn solve_spd(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
     let n = a.nrows();
     let scale = (0..n).map(|i| a[(i, i)]).sum::<f64>() / n as f64;
-    let mut ridge = if scale > 0.0 { 1e-14 * scale } else { 1.0 };
+    // A ridge of 0 would never grow.
+    let mut ridge = if scale > 0.0 { (1e-14 * scale).max(f64::MIN_POSITIVE) } else { 1.0 };
     loop {
         let mut shifted = a.to_owned();
         for i in 0..n {
@@ -99,6 +100,16 @@ pub fn spread(a: MatRef<'_, f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Matrices of any size end: those whose diagonal is too small for a ridge of its size, and those that are not finite.
+    #[test]
+    fn every_matrix_is_solved() {
+        for (entry, finite) in [(1.0, true), (0.0, true), (5e-324, true), (1e-310, true), (1e-200, true), (f64::NAN, false)] {
+            let a = Mat::from_fn(3, 3, |_, _| entry);
+            let x = solve_spd(a.as_ref(), Mat::zeros(3, 1).as_ref());
+            assert!((0..3).all(|i| x[(i, 0)].is_finite() == finite), "{entry}: {x:?}");
+        }
+    }
 
     #[test]
     fn columns_are_an_odd_number_of_cache_lines_apart() {
