@@ -54,6 +54,7 @@ class _SetRegressor(RegressorMixin, BaseEstimator):
     memory: float
     progress: ProgressArgument
     _kernel = False
+    _model_: _native.Model | None
 
     def _sets(self, X: Any, *, reset: bool, least: int = 1) -> Sets:
         """Inputs in any of the three forms, as the native side takes them."""
@@ -170,10 +171,11 @@ class _SetRegressor(RegressorMixin, BaseEstimator):
             warnings.warn(model.warning, ConvergenceWarning, stacklevel=3)
 
     def _fitted(self) -> _native.Model:
-        if getattr(self, "_model_", None) is None:
+        model: _native.Model | None = getattr(self, "_model_", None)
+        if model is None:
             name = type(self).__name__
             raise NotFittedError(f"This {name} instance is not fitted yet. Call 'fit' with appropriate arguments before using this estimator.")
-        return self._model_
+        return model
 
     def __sklearn_is_fitted__(self) -> bool:
         return getattr(self, "_model_", None) is not None
@@ -300,6 +302,8 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
     True
     """
 
+    _sums_: _native.Sums | None
+
     def __init__(
         self,
         *,
@@ -418,7 +422,7 @@ class RandomFeatureAttentionRegressor(_SetRegressor):
             self._wanted_ = self._wanted(sets)
             keys, d = (sets["x"].shape[1] - 1, sets["x"].shape[2]) if sets["keys"] is None else sets["keys"].shape[1:]
             self._sizes_ = (int(keys), int(d), int(sets["y"].shape[1]))
-            self._sums_: _native.Sums | None = _native.Sums(self._wanted_, *self._sizes_)
+            self._sums_ = _native.Sums(self._wanted_, *self._sizes_)
         assert self._sums_ is not None
         with Watching(self.progress) as watching:
             self._sums_.add(sets, watching.native)

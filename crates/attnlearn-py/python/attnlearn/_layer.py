@@ -258,7 +258,7 @@ class AttentionLayer:
         -------
         ndarray of shape (n, k, d_out) or (k, d_out)
         """
-        one = np.ndim(X) == 2 if not hasattr(X, "ndim") else X.ndim == 2  # type: ignore[union-attr]
+        one = np.ndim(X) == 2 if not hasattr(X, "ndim") else X.ndim == 2
         sequences = numbers(X, "X", "k, d")[None] if one else numbers(X, "X", "n, k, d", signs=True)
         out = self._layer.forward(sequences)
         return out[0] if one else out

@@ -233,8 +233,8 @@ class LearnResult:
             rows = [(r.phase, r.rows_seen, r.rows_accepted, f"{r.seconds:.2f} s", r.note) for r in self.records]
             parts.append(_html.table(["phase", "rows seen", "accepted", "time", ""], rows))
         else:
-            rows = [(t["form"]["heads"], t["unknowns"], _html.number(t["nmse"]), _html.number(t["held_out_nmse"])) for t in self.history]
-            parts.append(_html.table(["heads", "unknowns", "NMSE", "held-out NMSE"], rows))
+            tries = [(t["form"]["heads"], t["unknowns"], _html.number(t["nmse"]), _html.number(t["held_out_nmse"])) for t in self.history]
+            parts.append(_html.table(["heads", "unknowns", "NMSE", "held-out NMSE"], tries))
         return "".join(parts)
 
 

@@ -148,6 +148,10 @@ class Model:
         """
         A model from the contents of a file.
         """
+    def frozen(self, /) -> "numpy.ndarray | None":
+        """
+        The frozen weights: `[M, d+1, d+1]`, rows the query's, or `[K, (N+1)d + 1]` of neurons; none of a kernel.
+        """
     def how(self, /) -> str | None:
         """
         How it was fitted, as JSON.
@@ -185,7 +189,7 @@ class Model:
         """
     def values(self, /) -> "numpy.ndarray":
         """
-        Trained values `[p, t]`, or dual coefficients `[n, t]` of a kernel.
+        Trained values `[p, t]`, head after head, or dual coefficients `[n, t]` of a kernel.
         """
     @property
     def warning(self, /) -> str | None:
@@ -255,7 +259,7 @@ def from_pretrained(path: str | PathLike[str], layer: SupportsIndex = 0, heads: 
 
 def learn(x: "numpy.ndarray", y: "numpy.ndarray", *, heads: tuple[str, SupportsIndex, SupportsIndex], method: str, seed: SupportsIndex, delta: SupportsFloat | SupportsIndex, most_examples: SupportsIndex, held_out: SupportsIndex, rank: str | None = None, value_rank: str | None = None, biases: str | None = None, causal: bool = False, noise: bool = False, polish: bool = True, linear_programs: bool = False, sculpture: bool = False, checkpoint: str | PathLike[str] | None = None, resume: bool = False, progress: Any | None = None) -> Learned:
     """
-    Learns a layer from examples. `heads` is (fewest, most, given): see the Python side.
+    Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
     """
 
 def random_layer(d: SupportsIndex, heads: SupportsIndex, *, d_out: SupportsIndex | None = None, norm: SupportsFloat | SupportsIndex = 6.0, rank: SupportsIndex | None = None, seed: SupportsIndex = 0) -> Layer:

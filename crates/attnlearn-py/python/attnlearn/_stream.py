@@ -41,7 +41,7 @@ class _Column:
         if getattr(self._file, "_rolled", True):
             # The map keeps the file alive, which has no name any more and is gone with it.
             self._file.flush()
-            return np.memmap(self._file._file, dtype=self._dtype, mode="r", shape=shape)  # type: ignore[call-overload,no-any-return]
+            return np.memmap(self._file._file, dtype=self._dtype, mode="r", shape=shape)
         self._file.seek(0)
         return np.frombuffer(self._file.read(), dtype=self._dtype).reshape(shape)
 

@@ -20,11 +20,12 @@ class TorchAttention(torch.nn.Module):
         super().__init__()
         dtype = dtype or torch.get_default_dtype()
 
-        def parameter(array: object) -> torch.nn.Parameter | None:
-            return None if array is None else torch.nn.Parameter(torch.tensor(array, dtype=dtype))
+        def parameter(array: object) -> torch.nn.Parameter:
+            return torch.nn.Parameter(torch.tensor(array, dtype=dtype))
 
         self.theta, self.w = parameter(layer.theta), parameter(layer.w)
-        self.key_bias, self.bias = parameter(layer.key_bias), parameter(layer.bias)
+        self.key_bias = None if layer.key_bias is None else parameter(layer.key_bias)
+        self.bias = None if layer.bias is None else parameter(layer.bias)
         self.causal = layer.causal
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
