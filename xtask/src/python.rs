@@ -10,14 +10,13 @@ const REQUIREMENTS: &str = "crates/attnlearn-py/tests/requirements.txt";
 
 /// Builds the wheel, installs it and runs pytest; `build` builds the program too, which after the other tests is there already.
 pub fn test(build: bool) -> Result<(), String> {
+    if build {
+        cargo(&["test", "--quiet", "--workspace", "--no-run"], None)?;
+    }
     let python = environment()?;
     // The wheel and the program are built like everything else that is tested: optimised, with assertions.
-    let wheel = wheel(&python, "dev")?;
+    let wheel = wheel(&python, "dev", "as-tested")?;
     pip(&python, &["install", "--quiet", "--force-reinstall", "--no-deps", &wheel.display().to_string()])?;
-    if build {
-        // All programs together have the features of the tests' build, which is then used again.
-        cargo(&["build", "--quiet", "--workspace", "--bins"], None)?;
-    }
     let program = absolute(Path::new("target/debug/attnlearn"))?;
     command(
         Command::new(&python)
@@ -42,14 +41,14 @@ pub fn environment() -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// Builds the wheel with a profile of cargo's; its path.
-pub fn wheel(python: &Path, profile: &str) -> Result<PathBuf, String> {
+/// Builds the wheel with a profile and features of cargo's; its path.
+pub fn wheel(python: &Path, profile: &str, features: &str) -> Result<PathBuf, String> {
     let folder = absolute(Path::new("target"))?.join("wheels").join(profile);
     // An older one would be found beside the new one.
     let _ = fs::remove_dir_all(&folder);
     command(
         Command::new(python)
-            .args(["-m", "maturin", "build", "--quiet", "--profile", profile, "--interpreter"])
+            .args(["-m", "maturin", "build", "--quiet", "--profile", profile, "--features", features, "--interpreter"])
             .arg(python)
             .arg("--out")
             .arg(&folder),

@@ -17,7 +17,7 @@ STUBS = ROOT / "crates/attnlearn-py/python/attnlearn/_native.pyi"
 def stubs() -> str:
     """What the stubs should be."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "maturin", "generate-stubs", "--quiet", "--profile", "dev", "--out", folder]
+        command = [sys.executable, "-m", "maturin", "generate-stubs", "--quiet", "--profile", "dev", "--features", "as-tested", "--out", folder]
         subprocess.run([*command, "--manifest-path", ROOT / "crates/attnlearn-py/Cargo.toml"], check=True, cwd=ROOT)
         found = sorted(Path(folder).rglob("*.pyi"))
         assert len(found) == 1, found

@@ -35,7 +35,7 @@ pub fn run(args: &PythonArgs) -> Result<(), String> {
     let python = folder.join("bin/python");
     command(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     pip(&python, &["install", "--quiet", "--requirement", "benches/python/requirements.txt"])?;
-    let wheel = wheel(&python, "release")?;
+    let wheel = wheel(&python, "release", "default")?;
     pip(&python, &["install", "--quiet", "--no-deps", &wheel.display().to_string()])?;
     let scripts = absolute(Path::new("benches/python"))?;
     let ask = |script: &str, argument: &str| -> Result<Value, String> {
