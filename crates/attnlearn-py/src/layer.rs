@@ -211,25 +211,34 @@ impl Layer {
 /// Sequences of a task: enough that one can be stopped soon.
 const AT_ONCE: usize = 64 * Block::<f64>::CAPACITY;
 
-/// As [`AttentionLayer::forward`], and can be stopped.
+/// As [`AttentionLayer::forward`], and can be stopped; refuses inputs that are not finite.
 fn forward<T: Real>(layer: &AttentionLayer, x: &[T], shape: Shape, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<T>> {
-    if let Some(at) = x.iter().position(|v| !v.to_f64().is_finite()) {
-        let problem = if x[at].to_f64().is_nan() { "holds NaN" } else { "holds an infinite number" };
-        let place = format!("x, example {}", at / (shape.k * shape.d));
-        return Err(Error::input(place, problem, "remove the example or mend it"));
-    }
     let per = shape.k * shape.d;
-    if x.len() <= AT_ONCE * per {
-        return Ok(layer.forward(shape.k, x));
-    }
-    let mut y = Vec::with_capacity(x.len() / shape.d * shape.d_out);
-    for part in x.chunks(AT_ONCE * per) {
-        if stop() {
-            return Err(Error::Interrupted);
+    let y = if x.len() <= AT_ONCE * per {
+        layer.forward(shape.k, x)
+    } else {
+        let mut y = Vec::with_capacity(x.len() / shape.d * shape.d_out);
+        for part in x.chunks(AT_ONCE * per) {
+            if stop() {
+                return Err(Error::Interrupted);
+            }
+            y.extend(layer.forward(shape.k, part));
         }
-        y.extend(layer.forward(shape.k, part));
+        y
+    };
+    // A number that is not finite spoils all outputs of the tokens that see it, and the last token sees all: one number a sequence tells, and inputs
+    // are searched only if it is bad.
+    let told = y.chunks_exact(shape.k * shape.d_out).map(|y| y[(shape.k - 1) * shape.d_out]);
+    if told.fold(true, |good, y| good & y.to_f64().is_finite()) {
+        return Ok(y);
     }
-    Ok(y)
+    match x.iter().position(|v| !v.to_f64().is_finite()) {
+        None => Ok(y),
+        Some(at) => {
+            let problem = if x[at].to_f64().is_nan() { "holds NaN" } else { "holds an infinite number" };
+            Err(Error::input(format!("x, example {}", at / per), problem, "remove the example or mend it"))
+        }
+    }
 }
 
 fn distribution(name: &str) -> Result<InputDistribution> {

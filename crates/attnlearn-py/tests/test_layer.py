@@ -121,3 +121,20 @@ def test_pictures():
     assert len([axes for axes in layer.plot(what="w").axes if axes.images]) == 3
     with pytest.raises(ValueError, match="give theta or w"):
         layer.plot(what="v")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bad_numbers_are_found_wherever_they_stand(dtype, bad, causal, rng):
+    """The forward pass looks at one output a sequence: it has to tell, also where projections are zero."""
+    w = rng.normal(size=(2, 3, 2))
+    w[:, :, 0] = 0
+    layer = AttentionLayer(5 * rng.normal(size=(2, 3, 3)), w, causal=causal)
+    X = rng.normal(size=(20, 4, 3)).astype(dtype)
+    for place in np.ndindex(4, 3):
+        spoilt = X.copy()
+        spoilt[(17, *place)] = bad
+        with pytest.raises(ValueError, match="x, example 17: holds"):
+            layer(spoilt)
+    assert np.isfinite(layer(X)).all()

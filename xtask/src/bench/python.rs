@@ -17,10 +17,10 @@ use std::time::Instant;
 #[derive(Args)]
 pub struct PythonArgs {
     /// Rounds of calls from Rust and from Python in turn.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Draws of the heads, or of the starting points, that the scripts are run with.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     draws: usize,
     /// Where the table goes.
     #[arg(long, default_value = "benches/runs/python")]
@@ -31,6 +31,9 @@ const N: u64 = 10_000;
 
 /// Measures everything and writes a table.
 pub fn run(args: &PythonArgs) -> Result<(), String> {
+    if cfg!(debug_assertions) {
+        return Err("calls from Rust must be built as the wheel is: cargo run --release --package xtask -- bench python".into());
+    }
     let folder = absolute(Path::new("target"))?.join("python-bench");
     let python = folder.join("bin/python");
     command(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
@@ -50,21 +53,22 @@ pub fn run(args: &PythonArgs) -> Result<(), String> {
             .last()
             .map_or(Ok(Value::Null), |line| serde_json::from_str(line).map_err(|e| format!("{script}: {e}")))
     };
-    let mut table = String::from("| call, n = 10⁴ | Rust | Python | overhead |\n|---|---|---|---|\n");
+    let mut table =
+        String::from("| call, n = 10⁴ | Rust | Python | overhead of a round, median (least to most) |\n|---|---|---|---|\n");
     let jobs = ["forward, f64", "fit by sums, f64", "learn"];
-    let mut least = [[f64::INFINITY; 2]; 3];
-    for _ in 0..args.rounds {
-        for (least, seconds) in least.iter_mut().zip(from_rust()?) {
-            least[0] = least[0].min(seconds);
-        }
-        let found = ask("calls.py", "calls")?;
-        for (least, job) in least.iter_mut().zip(jobs) {
-            least[1] = least[1].min(found[job].as_f64().unwrap_or(f64::INFINITY));
+    let mut rounds = [const { Vec::new() }; 3];
+    for round in 1..=args.rounds {
+        eprintln!("calls, round {round} of {}", args.rounds);
+        let (rust, python) = (from_rust()?, ask("calls.py", "calls")?);
+        for ((rounds, rust), job) in rounds.iter_mut().zip(rust).zip(jobs) {
+            rounds.push([rust, python[job].as_f64().unwrap_or(f64::INFINITY)]);
         }
     }
-    for ([rust, python], job) in least.iter().zip(jobs) {
-        let overhead = 100.0 * (python / rust - 1.0);
-        table += &format!("| {job} | {:.2} ms | {:.2} ms | {overhead:+.1} % |\n", 1e3 * rust, 1e3 * python);
+    for (rounds, job) in rounds.iter().zip(jobs) {
+        let least = |which: usize| 1e3 * rounds.iter().map(|both| both[which]).fold(f64::INFINITY, f64::min);
+        let overheads = rounds.iter().map(|[rust, python]| 100.0 * (python / rust - 1.0)).collect();
+        let overhead = told(overheads, |percent| format!("{percent:+.1} %"));
+        table += &format!("| {job} | {:.2} ms | {:.2} ms | {overhead} |\n", least(0), least(1));
     }
     let import = ask("calls.py", "import")?.as_f64().unwrap_or(f64::NAN);
     let memory = ask("calls.py", "memory")?;
@@ -82,6 +86,7 @@ pub fn run(args: &PythonArgs) -> Result<(), String> {
             let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')).count();
             let (mut seconds, mut errors) = (Vec::new(), Vec::new());
             for seed in 0..args.draws {
+                eprintln!("{script}, draw {} of {}", seed + 1, args.draws);
                 let found = ask(script, &seed.to_string())?;
                 seconds.push(found["seconds"].as_f64().unwrap_or(f64::NAN));
                 errors.push(found["error"].as_f64().unwrap_or(f64::NAN));

@@ -86,6 +86,10 @@ const MANY: u64 = 4;
 
 /// As good as infinitely many: an error at most this many times the kernel's.
 const AS_GOOD: f64 = 1.1;
+/// Theory's rate: that of a mean over M independent heads.
+const RATE: f64 = -0.5;
+/// Exponents as near as that are alike: the rate is one for large M.
+const ALIKE: f64 = 0.02;
 
 fn doubling(fewest: usize, most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(fewest.max(1)), |heads| heads.checked_mul(2)).take_while(move |heads| *heads <= most)
@@ -225,13 +229,13 @@ impl Seen<'_> {
         }
         let (from, most) = (self.from(), self.heads().last().copied()?);
         let parts: Vec<String> = fitted.iter().map(|(b, what)| format!("{b} for {what}")).collect();
-        let agree = fitted.iter().filter(|(b, _)| !b.above(-0.5) && !b.below(-0.5)).count();
+        let agree = fitted.iter().filter(|(b, _)| !b.above(RATE + ALIKE) && !b.below(RATE - ALIKE)).count();
         let converging = fitted.iter().filter(|(b, _)| b.below(0.0)).count();
-        let slower = fitted.iter().any(|(b, _)| b.above(-0.5));
+        let slower = fitted.iter().any(|(b, _)| b.above(RATE + ALIKE));
         (!parts.is_empty()).then(|| {
             let text = format!(
-                "Predictions of M heads approach the kernel's as M^b in {converging} of {} cases, b from M = {from} to {most}: {}; {agree} intervals \
-                 contain theory's −0.5.",
+                "Predictions of M heads approach the kernel's in {converging} of {} cases, from M = {from} to {most} as M^b with a b that is not to be told from theory's −0.5 (within {ALIKE}) in \
+                 {agree} of them: b = {}.",
                 parts.len(),
                 joined(&parts)
             );
@@ -411,7 +415,7 @@ mod tests {
         let theory = made(-0.501, 10.0);
         assert!(
             theory.findings[0].text.contains("in 6 of 6 cases")
-                && theory.findings[0].text.contains("6 intervals contain theory's −0.5"),
+                && theory.findings[0].headline().ends_with("(within 0.02) in 6 of them"),
             "{}",
             theory.findings[0].text
         );
@@ -420,7 +424,7 @@ mod tests {
         assert!(idle.findings[1].text.contains("M = 16 for RFA"), "{}", idle.findings[1].text);
         let other = made(0.1, 1e5);
         assert!(
-            other.findings[0].text.contains("in 0 of 6 cases") && other.findings[0].text.contains("0 intervals contain"),
+            other.findings[0].text.contains("in 0 of 6 cases") && other.findings[0].text.contains("in 0 of them: b = "),
             "{}",
             other.findings[0].text
         );

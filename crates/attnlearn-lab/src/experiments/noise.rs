@@ -206,7 +206,8 @@ fn rates(config: &Config, rows: &Measurements<Noise>) -> Finding {
     let ([Some(level), Some(n)], [Some(best_level), Some(best_n)], [_, Some(plain)]) = (ours, limit, plain) else {
         return Finding::open("Too few heads were found to say how errors grow with noise.");
     };
-    let theory = |fits: [Estimate; 2]| fits.iter().zip(RATES).all(|(fit, rate)| !fit.above(rate + ALIKE) && !fit.below(rate - ALIKE));
+    let theory =
+        |fits: [Estimate; 2]| fits.iter().zip(RATES).all(|(fit, rate)| !fit.above(rate + ALIKE) && !fit.below(rate - ALIKE));
     let verdict = match (theory([level, n]), theory([best_level, best_n])) {
         (true, _) => "as theory has it",
         (false, true) => "not the σ (n − n₀)^−0.5 of theory, which the limit does follow",
