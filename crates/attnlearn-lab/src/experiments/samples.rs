@@ -267,14 +267,16 @@ impl Seen<'_> {
         let all = failed.len();
         let kernels = match compared {
             0 => String::new(),
-            _ if alike == 0 => format!(" With infinitely many heads all of these hold: heads are too few."),
-            _ => {
-                format!(" With infinitely many heads {alike} of these {compared} fail too: there the number of heads is not why.")
-            }
+            _ if alike == 0 => " With infinitely many heads it is seen: heads are too few.".into(),
+            _ if alike == compared => " With infinitely many heads neither, so the number of heads is not why.".into(),
+            _ => format!(
+                " With infinitely many heads {alike} of {compared} are not seen either: there the number of heads is not why."
+            ),
         };
         let bounds = match early {
             0 => String::new(),
-            _ => format!(" For {early} of {all} theory's B exceeds n: upper bounds that large order nothing yet."),
+            _ if early == all => " Theory's B exceeds n there: upper bounds that large order nothing yet.".into(),
+            _ => format!(" In {early} of {all} cases theory's B exceeds n: upper bounds that large order nothing yet."),
         };
         Ok(format!(" Not seen: {}.{kernels}{bounds}", joined(&failed.iter().map(Failed::name).collect::<Vec<_>>())))
     }
@@ -493,7 +495,7 @@ mod tests {
             other.findings[0]
                 .text
                 .contains("Not seen: RFA better than RFMLP on average p=2 and BRFA better than RFMLP on average p=2.")
-                && other.findings[0].text.contains("2 of these 2 fail too"),
+                && other.findings[0].text.contains("With infinitely many heads neither"),
             "{}",
             other.findings[0].text
         );
@@ -503,7 +505,7 @@ mod tests {
             Named::KernelRfmlp => 9.0,
             _ => 3.0,
         });
-        assert!(few.findings[0].text.contains("all of these hold: heads are too few"), "{}", few.findings[0].text);
+        assert!(few.findings[0].text.contains("With infinitely many heads it is seen"), "{}", few.findings[0].text);
         let nothing = made(|_, _| 20.0);
         assert!(nothing.findings[0].text.contains("nobody learns average p=2"), "{}", nothing.findings[0].text);
     }
