@@ -248,11 +248,18 @@ impl Seen<'_> {
             };
             let others: Vec<String> = self.config.scales.iter().filter(as_good).map(|&scale| plain(scale)).collect();
             let others = if others.is_empty() { String::new() } else { format!("; {} not told from it", joined(&others)) };
-            Some(format!("{} on {} ({}{others})", plain(least), title(target), self.errors.mean(&of(least))?))
+            let helps = self.errors.ratio(&of(least), &of(0.0)).is_some_and(|ratio| ratio.verdict() == Verdict::First);
+            Some((helps, format!("{} on {} ({}{others})", plain(least), title(target), self.errors.mean(&of(least))?)))
         };
-        let parts: Vec<String> = self.config.targets.iter().filter_map(part).collect();
-        (!parts.is_empty())
-            .then(|| format!("Of the factors s of diag(I, 0) that were tried the error is least at {}.", joined(&parts)))
+        let (helps, parts): (Vec<bool>, Vec<String>) = self.config.targets.iter().filter_map(part).unzip();
+        let helped = helps.iter().filter(|helps| **helps).count();
+        (!parts.is_empty()).then(|| {
+            let all = parts.len();
+            format!(
+                "With the best of the factors s that were tried, s·diag(I, 0) errs less than no mean on {helped} of {all} targets: the error is least at {}.",
+                joined(&parts)
+            )
+        })
     }
 
     /// The other means against none, each with its best factor.
@@ -421,7 +428,8 @@ mod tests {
         );
         assert!(theory.findings[0].text.contains("no mean beats diag(I, 0) on average p=2"));
         assert!(
-            theory.findings[1].text.contains("least at 0 on average p=2")
+            theory.findings[1].headline().ends_with("on 1 of 2 targets")
+                && theory.findings[1].text.contains("least at 0 on average p=2")
                 && theory.findings[1].text.contains("2 on correlation (1,0)"),
             "{}",
             theory.findings[1].text

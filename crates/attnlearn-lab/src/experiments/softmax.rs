@@ -179,11 +179,21 @@ impl Seen<'_> {
         let least = |target: &String| {
             let errors = self.config.learners.iter().filter_map(|&l| Some((l, self.errors.mean(&(target.clone(), l, n))?)));
             let (learner, error) = errors.min_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
-            Some(format!("{} on {} ({error})", learner.name(), title(target)))
+            Some((learner, format!("{} on {} ({error})", learner.name(), title(target))))
         };
-        let parts: Vec<String> = self.config.targets.iter().filter_map(least).collect();
+        let (best, parts): (Vec<Named>, Vec<String>) = self.config.targets.iter().filter_map(least).unzip();
+        let wins = |learner: &Named| best.iter().filter(|best| *best == learner).count();
+        let mut winners = self.config.learners.clone();
+        winners.retain(|learner| wins(learner) > 0);
+        winners.sort_by_key(|learner| std::cmp::Reverse(wins(learner)));
+        let winners: Vec<String> = winners.iter().map(|learner| format!("{} on {}", learner.name(), wins(learner))).collect();
         (!parts.is_empty()).then(|| {
-            format!("Of {} kinds of heads the least error at n = {n} has {}.", self.config.learners.len(), joined(&parts))
+            let (kinds, all) = (self.config.learners.len(), parts.len());
+            format!(
+                "Of {kinds} kinds of heads the least error at n = {n} has, of {all} targets, {}: {}.",
+                joined(&winners),
+                joined(&parts)
+            )
         })
     }
 
