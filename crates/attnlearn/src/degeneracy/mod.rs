@@ -24,6 +24,21 @@ use serde::Serialize;
 /// Singular values below this share of the largest count as zero.
 const RANK: f64 = 1e-9;
 
+/// Sharpness from which on heads are sharp enough, and up to which one hardly shows.
+pub const SHARPNESS: [f64; 2] = [0.3, 1e-2];
+/// `‖Θ‖_F` up to which no head saturates, and beyond which one is an argmax.
+pub const SATURATION: [f64; 2] = [10.0, 100.0];
+/// Effective rank that is enough, and that of nothing.
+pub const EFFECTIVE_RANK: [f64; 2] = [1.5, 0.5];
+/// Separation from which on heads attend differently, and up to which they are one.
+pub const SEPARATION: [f64; 2] = [0.3, 1e-6];
+/// Independence that is enough, and up to which there is none.
+pub const INDEPENDENCE: [f64; 2] = [0.05, 1e-9];
+/// Conditioning of `Σ W_i` that is enough, and up to which it is singular.
+pub const SUM_OF_PROJECTIONS: [f64; 2] = [1e-2, 1e-9];
+/// Cosine of projections up to which they differ, and beyond which they are proportional.
+pub const INCOHERENCE: [f64; 2] = [0.5, 1.0 - 1e-9];
+
 /// How a condition is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -102,7 +117,7 @@ impl Conditions {
         ws.iter().for_each(|w| sum += w);
         let least = |of: &dyn Fn(&HeadMeasures) -> f64| heads.iter().map(of).min_by(f64::total_cmp);
         let most = |of: &dyn Fn(&HeadMeasures) -> f64| heads.iter().map(of).max_by(f64::total_cmp);
-        let margin = (heads.len() as f64 * ((k * layer.d()) as f64).ln()).max(1.0).sqrt();
+        let margin = margin(heads.len(), k, layer.d());
         let loudest = most(&|head| head.w_norm).unwrap_or(0.0);
         let gap = heads.iter().filter_map(|head| head.gap).min_by(f64::total_cmp);
         let sum = values(&sum)?;
@@ -113,7 +128,7 @@ impl Conditions {
             above(
                 "sharpness",
                 least(&|head| head.theta_norm / margin),
-                [0.3, 1e-2],
+                SHARPNESS,
                 [
                     "heads attend sharply often enough for the six phases",
                     "rows on which one token wins are rare: sculpt needs many examples, descend does not mind",
@@ -123,7 +138,7 @@ impl Conditions {
             below(
                 "saturation",
                 most(&|head| head.theta_norm),
-                [10.0, 100.0],
+                SATURATION,
                 [
                     "no head saturates",
                     "a very sharp head: descent finds it last, and needs examples near its decisions",
@@ -133,7 +148,7 @@ impl Conditions {
             above(
                 "effective rank",
                 least(&|head| head.effective_rank),
-                [1.5, 0.5],
+                EFFECTIVE_RANK,
                 [
                     "attention matrices use many directions",
                     "an attention matrix is nearly of rank one: margins are not Gaussian, sculpt accepts fewer rows",
@@ -143,7 +158,7 @@ impl Conditions {
             above(
                 "separation",
                 separation,
-                [0.3, 1e-6],
+                SEPARATION,
                 [
                     "heads attend differently",
                     "two heads attend nearly alike: expect errors of their difference",
@@ -153,7 +168,7 @@ impl Conditions {
             above(
                 "independence",
                 pair(&theta_cosines)?,
-                [0.05, 1e-9],
+                INDEPENDENCE,
                 [
                     "attention matrices are independent",
                     "attention matrices are nearly dependent: the span has a short direction",
@@ -173,7 +188,7 @@ impl Conditions {
             above(
                 "sum of projections",
                 Some(sum),
-                [1e-2, 1e-9],
+                SUM_OF_PROJECTIONS,
                 [
                     "agreement of the heads shows in every direction",
                     "Σ W_i is nearly singular: rows certified by agreement are less certain",
@@ -183,7 +198,7 @@ impl Conditions {
             below(
                 "incoherence",
                 coherence,
-                [0.5, 1.0 - 1e-9],
+                INCOHERENCE,
                 [
                     "projections differ",
                     "two heads say nearly the same: they can trade attention, and descent may swap them",
@@ -218,6 +233,11 @@ impl Conditions {
     pub fn verdict(&self) -> Verdict {
         self.conditions.iter().map(|condition| condition.verdict).max().unwrap_or(Verdict::Met)
     }
+}
+
+/// `√(m ln kd)`, what sharpness is relative to.
+pub fn margin(m: usize, k: usize, d: usize) -> f64 {
+    (m as f64 * ((k * d) as f64).ln()).max(1.0).sqrt()
 }
 
 /// Met above the first threshold, weak above the second.
