@@ -139,7 +139,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
         Command::Import(args) => args.check(&session)?.run(&session),
         Command::Export(args) => args.check(&session)?.run(&session),
         Command::Inspect(args) => args.run(&session),
-        Command::Lab(args) => args.check()?.run(&session),
+        Command::Lab(args) => args.check(&session)?.run(&session),
         Command::Completions(args) => args.run(),
         Command::Man(args) => args.run(),
     }?;

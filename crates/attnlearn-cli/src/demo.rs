@@ -124,6 +124,8 @@ impl Plan {
             console.say("no layer was found, none is written");
         }
         if let Some(path) = &self.page {
+            let layer = best.map(|_| ("layer", &*self.output));
+            let files = layer.into_iter().chain(session.json_file().map(|file| ("result", file))).collect();
             let run = page::Run {
                 title: "A layer of two heads, learned",
                 shape: self.settings.shape(),
@@ -131,6 +133,9 @@ impl Plan {
                 seed: self.settings.seed,
                 seconds,
                 truth: Some(&self.teacher),
+                page: path,
+                files,
+                settings: serde_json::json!({ "teacher": self.spec, "inputs": INPUTS, "learner": *self.settings }),
             };
             page::write(&run.sculpted(&learned), path)?;
             console.say(format!("wrote {}", path.display()));

@@ -1,15 +1,16 @@
 //! `attnlearn lab`: the experiments, listed and run.
 
 use crate::cli::Ending;
-use crate::console::{Console, duration, grouped};
+use crate::console::{Console, complain, duration, grouped};
 use crate::progress::Bar;
 use crate::session::Session;
 use crate::{interrupt, output};
 use attnlearn::{Error, Result};
-use attnlearn_lab::{Entry, Finished, Plan as Experiments, Scale, Stance, Watch, all, find, replaced};
+use attnlearn_lab::{Entry, Finished, Given, Plan as Experiments, Scale, Stance, Watch, all, find};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Run the experiments: both papers' questions, answered with pictures.
@@ -66,20 +67,20 @@ struct RunArgs {
     /// Experiments, or `all`.
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
-    /// How much to measure: `quick` takes about ten minutes for all experiments on two cores, `full` hours.
-    #[arg(long, value_enum, default_value_t)]
-    scale: Size,
+    /// How much to measure: `quick` takes about ten minutes for all experiments on two cores, `full` hours [default: quick, or that of a config.toml of a run].
+    #[arg(long, value_enum)]
+    scale: Option<Size>,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", default_value = "lab")]
     out: PathBuf,
-    /// Seed of everything.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Where the findings go as Markdown [default: DIR/findings.md].
+    /// Seed of everything [default: 0, or that of a config.toml of a run].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where the findings go as Markdown; not into the folder of an experiment [default: DIR/findings.md].
     #[arg(long, value_name = "FILE")]
     findings: Option<PathBuf>,
     /// What is to differ from the defaults (.toml): a table for every experiment, with what `lab list NAME --config` prints; or the config.toml that a run has
-    /// left for one.
+    /// left for one, with its scale and seed.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -100,6 +101,18 @@ impl From<Size> for Scale {
             Size::Quick => Self::Quick,
             Size::Full => Self::Full,
         }
+    }
+}
+
+impl From<Scale> for Size {
+    fn from(scale: Scale) -> Self {
+        scale.pick(Self::Quick, Self::Full)
+    }
+}
+
+impl Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Scale::from(*self).pick("quick", "full"))
     }
 }
 
@@ -125,9 +138,60 @@ fn entries(names: &[String]) -> Result<Vec<&'static dyn Entry>> {
     Ok(all().iter().copied().filter(|entry| everything || names.iter().any(|name| name == entry.name())).collect())
 }
 
+/// What a file of configuration says.
+fn given(path: &Path) -> Result<Given> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
+    let remedy = "mend it; `attnlearn lab list --config` shows what it may hold";
+    let bad = |before: &[u8], problem: String| {
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Error::input(format!("{}, line {line}", path.display()), problem, remedy)
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|e| bad(&bytes[..e.valid_up_to()], "this is no text in UTF-8".into()))?;
+    let table = text.parse().map_err(|e: toml::de::Error| {
+        let start = e.span().map_or(0, |span| span.start.min(bytes.len()));
+        bad(&bytes[..start], e.message().replace('\n', " "))
+    })?;
+    Given::new(table, &path.display().to_string())
+}
+
+/// What the command line and a kept configuration agree upon.
+fn agreed<T: PartialEq + Display>(flag: &str, asked: Option<T>, kept: Option<T>, file: Option<&Path>) -> Result<Option<T>> {
+    match (asked, kept) {
+        (Some(asked), Some(kept)) if asked != kept => Err(Error::input(
+            file.unwrap_or(Path::new("configuration")).display().to_string(),
+            format!("it is of a run with {flag} {kept}, and {flag} {asked} is asked for"),
+            format!("leave {flag} out, or copy what is below [config] to a file of your own, below [NAME]"),
+        )),
+        (asked, kept) => Ok(asked.or(kept)),
+    }
+}
+
+impl RunArgs {
+    /// Refuses outputs that would overwrite each other, the configuration, or what experiments keep.
+    fn check_outputs(&self, json: Option<&Path>) -> Result<()> {
+        let page = self.out.join("report.html");
+        let findings = self.findings.clone().unwrap_or_else(|| self.out.join("findings.md"));
+        let outputs = [Some(&*findings), json, Some(&*page)];
+        output::distinct(&outputs)?;
+        self.config.as_deref().map_or(Ok(()), |config| output::spares(config, &outputs))?;
+        for path in [self.findings.as_deref(), json].into_iter().flatten() {
+            if let Some(entry) = all().iter().find(|entry| output::within(path, &self.out.join(entry.name()))) {
+                return Err(Error::input(
+                    path.display().to_string(),
+                    format!("this folder is that of the results of `{}`", entry.name()),
+                    "put it elsewhere",
+                ));
+            }
+        }
+        // The folder of the results need not be there yet: the run makes it.
+        let made = |path: &Path| !self.out.exists() && path.parent().is_some_and(|folder| output::same_place(folder, &self.out));
+        self.findings.as_deref().filter(|path| !made(path)).map_or(Ok(()), output::writable)
+    }
+}
+
 impl Args {
     /// Finds the experiments and reads the configuration.
-    pub fn check(self) -> Result<Plan> {
+    pub fn check(self, session: &Session) -> Result<Plan> {
         match self.command {
             Command::List(args) => {
                 let config = |entry: &dyn Entry| entry.config(args.scale.into(), &toml::Table::new());
@@ -135,30 +199,20 @@ impl Args {
                 entries(&args.names)?.into_iter().map(with).collect::<Result<_>>().map(Plan::List)
             }
             Command::Run(args) => {
-                let replaced = match &args.config {
-                    None => toml::Table::new(),
-                    Some(path) => {
-                        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
-                        replaced(text.parse().map_err(|e: toml::de::Error| {
-                            let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-                            Error::input(
-                                format!("{}, line {line}", path.display()),
-                                e.message().replace('\n', " "),
-                                "mend it; `attnlearn lab list --config` shows what it may hold",
-                            )
-                        })?)
-                    }
-                };
+                let entries = entries(&args.names)?;
+                args.check_outputs(session.json_file())?;
+                let file = args.config.as_deref();
+                let given = file.map_or_else(|| Ok(Given::default()), given)?;
+                let kept = given.scale.map(Size::from);
                 let plan = Experiments {
-                    entries: entries(&args.names)?,
-                    scale: args.scale.into(),
-                    seed: args.seed,
+                    entries,
+                    scale: agreed("--scale", args.scale, kept, file)?.unwrap_or_default().into(),
+                    seed: agreed("--seed", args.seed, given.seed, file)?.unwrap_or(0),
                     out: args.out,
                     findings: args.findings,
-                    replaced,
+                    replaced: given.replaced,
                 };
                 plan.check()?;
-                plan.findings.as_deref().map_or(Ok(()), output::writable)?;
                 Ok(Plan::Run(plan))
             }
         }
@@ -178,7 +232,7 @@ struct Listed {
 /// A run, as it stands in the JSON.
 #[derive(Serialize)]
 struct RunReport<'a> {
-    out: &'a std::path::Path,
+    out: &'a Path,
     experiments: &'a [Finished],
 }
 
@@ -251,7 +305,7 @@ impl LabWatch<'_> {
 
 impl Watch for LabWatch<'_> {
     fn begin(&self, entry: &dyn Entry, points: usize, before: usize) {
-        let bar = self.session.bar((points - before) as u64, entry.name());
+        let bar = self.session.bar(points as u64, entry.name()).resumed(before as u64);
         *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
     }
 
@@ -278,6 +332,10 @@ impl Watch for LabWatch<'_> {
             };
             console.say(format!("  {mark} {}", finding.headline()));
         }
+    }
+
+    fn hidden(&self, entry: &dyn Entry, why: &Error) {
+        complain(&format!("what an earlier run has left of {} cannot be shown: {why}", entry.name()));
     }
 
     fn interrupted(&self) -> bool {

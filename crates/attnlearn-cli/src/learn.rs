@@ -10,7 +10,8 @@ use attnlearn::data::{ExampleFile, ExampleSource};
 use attnlearn::descend::{Choice, HeadCount, Learner, Outcome, Rank};
 use attnlearn::learn::{self, Answer, Descended, Heads, Keeping, Settings};
 use clap::ValueEnum;
-use std::path::PathBuf;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 
 /// Learn a layer from examples in a file.
 ///
@@ -213,7 +214,7 @@ impl Plan {
             session.console.say(format!("wrote {} (before the polish)", path.display()));
         }
         if let Some(path) = &self.page {
-            page::write(&self.page(&answer), path)?;
+            page::write(&self.page(&answer, path, written, session), path)?;
             session.console.say(format!("wrote {}", path.display()));
         }
         match &answer {
@@ -227,21 +228,30 @@ impl Plan {
         Ok(Ending::NotRecovered)
     }
 
-    fn page(&self, answer: &Answer) -> attnlearn_lab::report::RunPage {
-        let run = |examples: u64| page::Run {
+    /// The page that goes to `path`, and whether a layer was `written`.
+    fn page(&self, answer: &Answer, path: &Path, written: bool, session: &Session) -> attnlearn_lab::report::RunPage {
+        let mut files = vec![("examples", Path::new(&self.place))];
+        files.extend(written.then_some(("layer", &*self.output)));
+        files.extend(session.json_file().map(|file| ("result", file)));
+        let run = |examples: u64, settings: serde_json::Result<Value>| page::Run {
             title: "A layer, learned",
             shape: self.examples.shape(),
             examples,
             seed: self.settings.seed,
             seconds: answer.seconds(),
             truth: None,
+            page: path,
+            files: files.clone(),
+            settings: settings.unwrap_or_default(),
         };
         match answer {
             Answer::Descended(found) => {
-                let run = run(found.examples as u64);
+                let run = run(found.examples as u64, serde_json::to_value(&found.wanted));
                 run.descended(&found.outcome, &found.text, found.recovered, &found.certificate)
             }
-            Answer::Sculpted(found) => run(found.learned.examples).sculpted(&found.learned),
+            Answer::Sculpted(found) => {
+                run(found.learned.examples, serde_json::to_value(&*found.settings)).sculpted(&found.learned)
+            }
         }
     }
 }

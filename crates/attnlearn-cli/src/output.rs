@@ -2,7 +2,7 @@
 
 use attnlearn::data::{AtomicFile, FileFormat};
 use attnlearn::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Fails now if `path` cannot be written later.
 pub fn writable(path: &Path) -> Result<()> {
@@ -29,11 +29,27 @@ pub fn distinct(outputs: &[Option<&Path>]) -> Result<()> {
     Ok(())
 }
 
+/// Fails if an output would overwrite an input.
+pub fn spares(input: &Path, outputs: &[Option<&Path>]) -> Result<()> {
+    match outputs.iter().flatten().find(|output| same_place(input, output)) {
+        Some(output) => Err(Error::input(output.display().to_string(), "would overwrite what is read", "give another name")),
+        None => Ok(()),
+    }
+}
+
+/// Where a path leads; the end of it may not be there yet.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().ok().or_else(|| resolved(folder))?;
+    Some(folder.join(path.file_name()?))
+}
+
+/// Whether a file is, or would be, in a folder or in one of its folders.
+pub fn within(path: &Path, folder: &Path) -> bool {
+    resolved(path).zip(resolved(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
+}
+
 /// Whether two names mean one file, which may not be there yet.
 pub fn same_place(a: &Path, b: &Path) -> bool {
-    let resolved = |path: &Path| {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).canonicalize().ok()?;
-        Some(folder.join(path.file_name()?))
-    };
     a == b || resolved(a).is_some_and(|a| Some(a) == resolved(b))
 }

@@ -12,7 +12,9 @@ use attnlearn_lab::Table;
 use attnlearn_lab::plot::{Axis, Chart, Figure, Look, Panel, Series, phases};
 use attnlearn_lab::report::RunPage;
 use attnlearn_lab::stats::Estimate;
-use std::path::Path;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Component, Path};
 
 /// Entries of all attention matrices that are drawn one by one; more would make a page that no browser likes.
 const MOST_ENTRIES: usize = 20_000;
@@ -31,6 +33,39 @@ pub struct Run<'a> {
     pub seconds: f64,
     /// The true layer, where it is known.
     pub truth: Option<&'a AttentionLayer>,
+    /// Where the page goes.
+    pub page: &'a Path,
+    /// Files of the run: what they are, and where.
+    pub files: Vec<(&'static str, &'a Path)>,
+    /// What the learner was set to.
+    pub settings: Value,
+}
+
+/// The command that was run, as a shell takes it.
+fn command() -> String {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./:=,+@%".contains(c));
+    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    ["attnlearn".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A file as a page links to it: from the page's folder to the file's.
+fn link(page: &Path, file: &Path) -> String {
+    let folder = |path: &Path| {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        parent.canonicalize().unwrap_or_else(|_| parent.to_owned())
+    };
+    let (from, to) = (folder(page), folder(file));
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| OsStr::new(".."));
+    let down = to.components().skip(shared).map(Component::as_os_str).chain(file.file_name());
+    // What means something in an address is written by its number.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let part = |name: &OsStr| -> String {
+        let bytes = name.to_string_lossy().into_owned().into_bytes();
+        bytes.into_iter().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    };
+    up.chain(down).map(part).collect::<Vec<_>>().join("/")
 }
 
 impl Run<'_> {
@@ -85,6 +120,8 @@ impl Run<'_> {
                 fact("seed", self.seed.to_string()),
                 fact("time", duration(self.seconds)),
             ],
+            links: self.files.iter().map(|(what, file)| (format!("{what} {}", file.display()), link(self.page, file))).collect(),
+            config: format!("{}\n\n{:#}\n", command(), self.settings),
             ..RunPage::default()
         };
         if let Some(certificate) = certificate {
@@ -180,4 +217,20 @@ fn size_figure(search: &Search) -> Option<Figure> {
         caption: "Every form that was tried. Where the error stops falling the layer has as many heads as it needs.".into(),
         panels: vec![Panel::Chart(chart)],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_from_the_page_to_the_file() {
+        for (page, file, leads) in [
+            ("p.html", "l.safetensors", "l.safetensors"),
+            ("./src/p.html", "e.npz", "../e.npz"),
+            ("p.html", "src/a b#1.npz", "src/a%20b%231.npz"),
+        ] {
+            assert_eq!(link(Path::new(page), Path::new(file)), leads);
+        }
+    }
 }

@@ -6,7 +6,8 @@ use crate::report;
 use attnlearn::data::Reading;
 use attnlearn::features::ridge;
 use attnlearn::sculpt::{Phase, Record, Watch};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::time::Duration;
 
 /// A progress bar that cleans up after itself.
@@ -14,40 +15,68 @@ use std::time::Duration;
 pub struct Bar {
     bar: ProgressBar,
     colour: bool,
+    /// Units that were done before: they say nothing about the time left.
+    before: u64,
 }
 
+/// How often a bar shows that time goes by.
+const TICK: Duration = Duration::from_millis(125);
 /// Work of known length.
-const BAR: &str = "{wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}  {eta} left";
+const BAR: &str = "{wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}  {elapsed}, {left}";
 /// A phase of unknown length.
 const SPINNER: &str = "{spinner:.cyan} {msg}  {elapsed}";
 /// A phase that reads a known number of examples.
-const PASS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len} examples  {eta} left";
+const PASS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len} examples  {elapsed}, {left}";
+
+/// The time left if the rest goes on like what has been done.
+fn left(done: u64, to_go: u64, elapsed: Duration) -> String {
+    if done == 0 {
+        return "estimating".into();
+    }
+    let seconds = elapsed.as_secs_f64() * to_go as f64 / done as f64;
+    format!("{:#} left", HumanDuration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
+}
 
 impl Bar {
     /// Over `total` units, with an estimate of the time left.
     pub fn new(total: u64, what: &'static str, colour: bool) -> Self {
-        let bar = Self { bar: ProgressBar::with_draw_target(Some(total), target()), colour };
+        let bar = Self { bar: ProgressBar::with_draw_target(Some(total), target()), colour, before: 0 };
         bar.look(BAR);
         bar.bar.set_message(what);
+        bar.bar.enable_steady_tick(TICK);
         bar
+    }
+
+    /// With so many units done already.
+    pub fn resumed(mut self, before: u64) -> Self {
+        self.before = before;
+        self.bar.set_position(before);
+        self.look(BAR);
+        self
     }
 
     /// That nobody sees.
     pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), colour: false }
+        Self { bar: ProgressBar::hidden(), colour: false, before: 0 }
     }
 
     /// For work of unknown length.
     pub fn spinner(colour: bool) -> Self {
-        let bar = Self { bar: ProgressBar::with_draw_target(None, target()), colour };
+        let bar = Self { bar: ProgressBar::with_draw_target(None, target()), colour, before: 0 };
         bar.look(SPINNER);
-        bar.bar.enable_steady_tick(Duration::from_millis(125));
+        bar.bar.enable_steady_tick(TICK);
         bar
     }
 
     fn look(&self, template: &str) {
         let template = if self.colour { template.to_owned() } else { template.replace(":.cyan/dim", "").replace(":.cyan", "") };
-        self.bar.set_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let before = self.before;
+        self.bar.set_style(style.with_key("left", move |state: &ProgressState, out: &mut dyn Write| {
+            let to_go = state.len().unwrap_or(0).saturating_sub(state.pos());
+            // What cannot be shown is not missed.
+            let _ = out.write_str(&left(state.pos().saturating_sub(before), to_go, state.elapsed()));
+        }));
     }
 
     /// Says what goes on.
@@ -130,7 +159,7 @@ pub struct FitWatch {
 }
 
 /// A stage of a known number of steps.
-const STEPS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len}  {eta} left";
+const STEPS: &str = "{spinner:.cyan} {msg}  {wide_bar:.cyan/dim} {human_pos}/{human_len}  {elapsed}, {left}";
 
 impl FitWatch {
     /// Shows them on this bar.
@@ -163,5 +192,29 @@ impl ridge::Watch for FitWatch {
 
     fn interrupted(&self) -> bool {
         interrupt::requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_comes_from_what_was_done() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(left(0, 7, minute), "estimating");
+        assert_eq!(left(2, 6, minute), "3m left");
+        assert_eq!(left(5, 0, minute), "0s left");
+        assert!(left(1, u64::MAX, Duration::MAX).ends_with(" left"));
+    }
+
+    /// Templates name only what there is, whatever the colours.
+    #[test]
+    fn bars_can_be_shown() {
+        for template in [BAR, SPINNER, PASS, STEPS] {
+            for template in [template.to_owned(), template.replace(":.cyan/dim", "").replace(":.cyan", "")] {
+                assert!(ProgressStyle::with_template(&template).is_ok(), "{template}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The findings as a page of Markdown, for a repository: what is claimed, what was seen, where they differ, with the plots beside it as files.
 
 use crate::experiment::{Finding, Stance, Table};
-use crate::report::duration;
+use crate::report::{duration, versions};
 use crate::run::Finished;
 use std::fmt::Write as _;
 
@@ -34,15 +34,28 @@ fn marked(finding: &Finding) -> String {
     format!("{mark} {}", finding.headline())
 }
 
+/// Text in which a star is one, and that stays within its item of a list.
+fn plain(text: &str) -> String {
+    text.replace('*', "\\*").replace('\n', "\n  ")
+}
+
+/// A finding as an item of a list: what it comes to, and after a colon what it is made up of.
+fn item(finding: &Finding) -> String {
+    match finding.text.split_once(": ") {
+        Some((headline, rest)) => format!("- **{}**: {}\n", plain(headline), plain(rest)),
+        None => format!("- **{}**\n", plain(&finding.text)),
+    }
+}
+
 /// The page; plots are looked for in `folder`, relative to it, one folder an experiment.
 pub fn markdown(finished: &[&Finished], folder: &str) -> String {
     let mut text = String::from("# Findings\n\n");
     let total: f64 = finished.iter().map(|finished| finished.seconds).sum();
     let _ = writeln!(
         text,
-        "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence about what was seen were computed from measurements by attnlearn {}; they took {} in all. \
-         Intervals have confidence 95 % and speak of the spread over seeds. Files that commands name are beside this page.\n",
-        env!("CARGO_PKG_VERSION"),
+        "What the papers claim, what was seen, and where they differ. This page, its figures and every sentence about what was seen were computed from measurements by attnlearn {}; they took {} of measuring, added up over points. \
+         Intervals have confidence 95 % and speak of the spread over seeds unless a sentence names another. Files that commands name are beside this page.\n",
+        versions(finished),
         duration(total)
     );
     text.push_str("✓ as claimed · ✗ not as claimed · – nothing is claimed, or the data do not tell\n\n| experiment | what was found |\n|---|---|\n");
@@ -55,10 +68,9 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
         let _ =
             writeln!(text, "\n## {}\n\n**Asked.** {}\n\n**Claimed.** {}\n", finished.title, finished.question, finished.claim);
         for (heading, stance) in HEADINGS {
-            let of: Vec<&str> =
-                finished.summary.findings.iter().filter(|one| one.stance == stance).map(|one| one.text.as_str()).collect();
+            let of: String = finished.summary.findings.iter().filter(|one| one.stance == stance).map(item).collect();
             if !of.is_empty() {
-                let _ = writeln!(text, "**{heading}.** {}\n", of.join(" "));
+                let _ = writeln!(text, "**{heading}.**\n\n{of}");
             }
         }
         for figure in &finished.summary.figures {
@@ -71,11 +83,13 @@ pub fn markdown(finished: &[&Finished], folder: &str) -> String {
         finished.summary.tables.iter().for_each(|one| text.push_str(&table(one)));
         let _ = writeln!(
             text,
-            "`{}`: {} points, {} rows, {}.",
+            "`{}`: {} points, {} rows, {}{}.{}",
             finished.command(folder),
             finished.points,
             finished.rows,
-            duration(finished.seconds)
+            duration(finished.seconds),
+            if finished.together { ", several at a time" } else { "" },
+            if finished.overtaken { " A later run has begun with another `config.toml`." } else { "" }
         );
     }
     text
@@ -100,7 +114,7 @@ mod tests {
             rows: vec![vec!["a|b".into(), "2".into()]],
         };
         let summary = Summary {
-            findings: vec![Finding::differs("Up: by two."), Finding::open("Or not.")],
+            findings: vec![Finding::differs("Up: by two f*."), Finding::differs("So f* is."), Finding::open("Or not.")],
             tables: vec![table],
             figures: Vec::new(),
         };
@@ -115,22 +129,25 @@ mod tests {
             rows: 4,
             seconds: 600.0,
             version: "1".into(),
-            config: String::new(),
+            config: toml::Table::new(),
             by_default: true,
+            together: false,
+            overtaken: false,
             summary,
         };
         let page = markdown(&[&finished], "findings");
         for part in [
-            "| [Ups, and downs](#ups-and-downs) | ✗ Up<br>– Or not |",
+            "| [Ups, and downs](#ups-and-downs) | ✗ Up<br>✗ So f* is<br>– Or not |",
             "**Claimed.** Down.",
-            "**Seen otherwise.** Up: by two.",
-            "**Seen.** Or not.",
+            "by attnlearn 1; they took 10 min 0 s of measuring, added up over points.",
+            "**Seen otherwise.**\n\n- **Up**: by two f\\*.\n- **So f\\* is.**\n\n**Seen.**\n\n- **Or not.**\n\n",
             "| a\\|b | 2 |",
             "`attnlearn lab run ups --scale full --seed 3`: 2 points, 4 rows, 10 min 0 s.",
         ] {
             assert!(page.contains(part), "{part} in {page}");
         }
-        let page = markdown(&[&Finished { by_default: false, ..finished }], "findings");
+        let page = markdown(&[&Finished { by_default: false, together: true, ..finished }], "findings");
         assert!(page.contains("--seed 3 --config findings/ups/config.toml`"), "{page}");
+        assert!(page.contains("10 min 0 s, several at a time."), "{page}");
     }
 }

@@ -4,7 +4,8 @@
 //! (sentences computed from the data), figures and tables. [`run`] measures what has not been measured before, [`store`] keeps it, [`stats`] says how
 //! uncertain it is, [`plot`] draws it, and [`report`] makes one page of everything.
 //!
-//! Rows are the same for the same seed, on any machine and any number of threads: what ends a search is work, never time. Time is kept beside them.
+//! Rows are the same for the same seed, on any number of threads and however busy the machine: what ends a search is work, never time. Processors with other instructions or caches round
+//! differently. Time is kept beside the rows.
 
 pub mod experiment;
 pub mod experiments;
@@ -21,4 +22,4 @@ pub mod store;
 
 pub use experiment::{Entry, Experiment, Finding, Measured, Measurements, Scale, Stance, Summary, Table};
 pub use experiments::{all, find};
-pub use run::{Finished, Plan, Watch, replaced};
+pub use run::{Finished, Given, Plan, Watch};

@@ -1,9 +1,9 @@
-//! Raw rows as a Parquet file: a column is of booleans, of doubles or of texts, whatever holds all of its values; any may be missing.
+//! Raw rows as a Parquet file: a column is of booleans, of integers, of doubles or of texts, whatever holds all of its values; any may be missing.
 
 use attnlearn::data::write_atomically;
 use attnlearn::{Error, Result};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -16,23 +16,31 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Yes,
+    /// With a sign, in 64 bits.
+    Integer,
+    /// Without, where seeds need the last bit.
+    Natural,
     Number,
     Text,
 }
 
 fn kind(column: &str, rows: &[Map<String, Value>]) -> Kind {
-    let mut values = rows.iter().filter_map(|row| row.get(column)).filter(|value| !value.is_null()).peekable();
-    if values.peek().is_none() {
+    let values: Vec<&Value> = rows.iter().filter_map(|row| row.get(column)).filter(|value| !value.is_null()).collect();
+    let all = |test: fn(&Value) -> bool| values.iter().all(|value| test(value));
+    if values.is_empty() {
         // Never measured: a number that is missing.
-        return Kind::Number;
+        Kind::Number
+    } else if all(Value::is_boolean) {
+        Kind::Yes
+    } else if all(Value::is_i64) {
+        Kind::Integer
+    } else if all(Value::is_u64) {
+        Kind::Natural
+    } else if all(Value::is_number) {
+        Kind::Number
+    } else {
+        Kind::Text
     }
-    let mut kinds = values.map(|value| match value {
-        Value::Bool(_) => Kind::Yes,
-        Value::Number(_) => Kind::Number,
-        _ => Kind::Text,
-    });
-    let first = kinds.next().unwrap_or(Kind::Text);
-    if kinds.all(|kind| kind == first) { first } else { Kind::Text }
 }
 
 /// Writes these columns of all rows.
@@ -46,10 +54,15 @@ fn bytes(columns: &[String], rows: &[Map<String, Value>]) -> std::result::Result
     let field = |(column, kind): (&String, &Kind)| {
         let physical = match kind {
             Kind::Yes => Physical::BOOLEAN,
+            Kind::Integer | Kind::Natural => Physical::INT64,
             Kind::Number => Physical::DOUBLE,
             Kind::Text => Physical::BYTE_ARRAY,
         };
-        let logical = (*kind == Kind::Text).then_some(LogicalType::String);
+        let logical = match kind {
+            Kind::Text => Some(LogicalType::String),
+            Kind::Natural => Some(LogicalType::integer(64, false)),
+            _ => None,
+        };
         Type::primitive_type_builder(column, physical)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(logical)
@@ -65,6 +78,11 @@ fn bytes(columns: &[String], rows: &[Map<String, Value>]) -> std::result::Result
         let cells = rows.iter().map(|row| row.get(column).filter(|value| !value.is_null()));
         match kind {
             Kind::Yes => put::<BoolType>(&mut group, cells.map(|cell| cell.and_then(Value::as_bool)))?,
+            Kind::Integer => put::<Int64Type>(&mut group, cells.map(|cell| cell.and_then(Value::as_i64)))?,
+            Kind::Natural => {
+                // The same bits, which the schema says to have no sign.
+                put::<Int64Type>(&mut group, cells.map(|cell| cell.and_then(Value::as_u64).map(u64::cast_signed)))?
+            }
             Kind::Number => put::<DoubleType>(&mut group, cells.map(|cell| cell.and_then(Value::as_f64)))?,
             Kind::Text => {
                 put::<ByteArrayType>(&mut group, cells.map(|cell| cell.map(|value| ByteArray::from(text(value).as_str()))))?
@@ -107,12 +125,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.parquet");
         let rows = [
-            json!({"n": 3, "found": true, "model": "RFA", "mixed": 1.5}),
-            json!({"n": 0.25, "found": false, "model": "MLP, wide", "mixed": "none"}),
+            json!({"n": 3, "found": true, "model": "RFA", "mixed": 1.5, "m": -1, "seed": u64::MAX, "few": i64::MAX}),
+            json!({"n": 0.25, "found": false, "model": "MLP, wide", "mixed": "none", "m": 4, "seed": 1}),
             json!({"n": null, "model": "é"}),
         ];
         let rows: Vec<Map<String, Value>> = rows.iter().map(|row| row.as_object().unwrap().clone()).collect();
-        let columns: Vec<String> = ["n", "found", "model", "mixed"].map(String::from).into();
+        let columns: Vec<String> = ["n", "found", "model", "mixed", "m", "seed", "few"].map(String::from).into();
         write(&path, &columns, &rows).unwrap();
         let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
         let read: Vec<Vec<Field>> = reader
@@ -121,8 +139,11 @@ mod tests {
             .map(|row| row.unwrap().get_column_iter().map(|(_, field)| field.clone()).collect())
             .collect();
         let word = |text: &str| Field::Str(text.into());
-        assert_eq!(read[0], [Field::Double(3.0), Field::Bool(true), word("RFA"), word("1.5")]);
-        assert_eq!(read[1], [Field::Double(0.25), Field::Bool(false), word("MLP, wide"), word("none")]);
-        assert_eq!(read[2], [Field::Null, Field::Null, word("é"), Field::Null]);
+        let whole = |m: i64, seed: u64, few: Field| [Field::Long(m), Field::ULong(seed), few];
+        assert_eq!(read[0][..4], [Field::Double(3.0), Field::Bool(true), word("RFA"), word("1.5")]);
+        assert_eq!(read[0][4..], whole(-1, u64::MAX, Field::Long(i64::MAX)));
+        assert_eq!(read[1][..4], [Field::Double(0.25), Field::Bool(false), word("MLP, wide"), word("none")]);
+        assert_eq!(read[1][4..], whole(4, 1, Field::Null));
+        assert_eq!(read[2][..4], [Field::Null, Field::Null, word("é"), Field::Null]);
     }
 }

@@ -8,6 +8,7 @@ use attnlearn::{Error, Result};
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// The parts of all pages.
 const TEMPLATES: [(&str, &str); 4] = [
@@ -16,6 +17,44 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("lab.html", include_str!("report/lab.html")),
     ("run.html", include_str!("report/run.html")),
 ];
+
+/// Colours of all pages: what they are called in the style sheet, on light paper and on dark.
+const COLOURS: [(&str, &str, &str); 21] = [
+    ("paper", "#ffffff", "#14171a"),
+    ("shade", "#f5f6f8", "#1d2125"),
+    ("text", "#1c1e21", "#e6e8ea"),
+    ("muted", "#55595f", "#a9afb6"),
+    ("rule", "#d8dbe0", "#3a4047"),
+    ("grid", "#e4e6ea", "#2c3238"),
+    ("axis", "#777b80", "#868d95"),
+    ("link", "#0b5cad", "#7db8f5"),
+    ("good", "#00704f", "#35cfa0"),
+    ("bad", "#a83200", "#ff9350"),
+    ("pos", "#b2182b", "#ff7a6b"),
+    ("neg", "#2166ac", "#6ab0ff"),
+    ("seq", "#3b2e8c", "#b9a7ff"),
+    ("c0", "#0072b2", "#5ab4f0"),
+    ("c1", "#d55e00", "#ff9350"),
+    ("c2", "#00815d", "#35cfa0"),
+    ("c3", "#c2488f", "#f08fcb"),
+    ("c4", "#8a6a00", "#e0c04a"),
+    ("c5", "#26307a", "#b9c4ff"),
+    ("c6", "#5a5a5a", "#b5b9be"),
+    ("c7", "#7a3010", "#d69a78"),
+];
+
+/// The part of the style sheet that chooses the colours. Browsers that know no `light-dark()` are in use; paper is always light.
+fn colours() -> String {
+    let all = |pick: &dyn Fn(&(&str, &'static str, &'static str)) -> &'static str| -> String {
+        COLOURS.iter().map(|colour| format!(" --{}: {};", colour.0, pick(colour))).collect()
+    };
+    let (light, dark) = (all(&|colour| colour.1), all(&|colour| colour.2));
+    format!(
+        ":root {{ color-scheme: light;{light} }}\n\
+         @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) {{ color-scheme: dark;{dark} }} }}\n\
+         @media screen {{ :root[data-theme=\"dark\"] {{ color-scheme: dark;{dark} }} }}\n"
+    )
+}
 
 /// A figure as the templates have it.
 #[derive(Serialize)]
@@ -89,15 +128,17 @@ struct ExperimentView<'a> {
     figures: Vec<FigureView>,
     tables: Vec<TableView<'a>>,
     facts: Vec<Fact>,
-    links: Vec<String>,
-    config: &'a str,
+    /// What they are called, and where they lead.
+    links: Vec<(String, String)>,
+    overtaken: bool,
+    config: String,
 }
 
 impl<'a> ExperimentView<'a> {
-    fn new(of: &'a Finished) -> Self {
+    fn new(of: &'a Finished) -> Result<Self> {
         let parquet = if cfg!(feature = "parquet") { &["rows.parquet"][..] } else { &[] };
         let files = ["rows.csv"].iter().chain(parquet).chain(&["points.jsonl", "timing.csv", "summary.json", "config.toml"]);
-        Self {
+        Ok(Self {
             name: of.name,
             title: of.title,
             question: of.question,
@@ -112,11 +153,12 @@ impl<'a> ExperimentView<'a> {
                 fact("version", &of.version),
                 fact("points", of.points),
                 fact("rows", of.rows),
-                fact("time", duration(of.seconds)),
+                fact("time, added up", duration(of.seconds)),
             ],
-            links: files.map(|file| format!("{}/{file}", of.name)).collect(),
-            config: &of.config,
-        }
+            links: files.map(|file| format!("{}/{file}", of.name)).map(|file| (file.clone(), file)).collect(),
+            overtaken: of.overtaken,
+            config: of.configuration()?,
+        })
     }
 }
 
@@ -140,12 +182,29 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The page of these experiments, in their order. `waiting`: the titles of those that are still to come.
-pub fn page(finished: &[&Finished], waiting: &[&str]) -> Result<String> {
-    let experiments: Vec<ExperimentView<'_>> = finished.iter().map(|one| ExperimentView::new(one)).collect();
+/// What a page says of experiments that the run has not finished.
+#[derive(Default, Serialize)]
+pub struct Rest<'a> {
+    /// Titles of those that are still to come.
+    pub waiting: Vec<&'a str>,
+    /// Likewise, but an earlier result of theirs is shown.
+    pub earlier: Vec<&'a str>,
+    /// Those of which an earlier result is there and cannot be shown: which, and why.
+    pub hidden: Vec<String>,
+}
+
+/// Versions of the program that measured these, each once.
+pub(crate) fn versions(finished: &[&Finished]) -> String {
+    let each: BTreeSet<&str> = finished.iter().flat_map(|one| one.version.split(", ")).collect();
+    Vec::from_iter(each).join(", ")
+}
+
+/// The page of these experiments, in their order.
+pub fn page(finished: &[&Finished], rest: &Rest<'_>) -> Result<String> {
+    let experiments: Vec<ExperimentView<'_>> = finished.iter().map(|one| ExperimentView::new(one)).collect::<Result<_>>()?;
     let mut contents: Vec<(&str, &str)> = vec![("findings", "Findings")];
     contents.extend(finished.iter().map(|one| (one.name, one.title)));
-    let mut facts = vec![fact("attnlearn", env!("CARGO_PKG_VERSION")), fact("experiments", finished.len())];
+    let mut facts = vec![fact("attnlearn", versions(finished)), fact("experiments", finished.len())];
     // Of the page only where it holds of all.
     let mut shared = |name: &str, of: &dyn Fn(&Finished) -> String| {
         let first = finished.first().map(|one| of(one));
@@ -157,14 +216,14 @@ pub fn page(finished: &[&Finished], waiting: &[&str]) -> Result<String> {
     shared("seed", &|one| one.seed.to_string());
     facts.push(fact("points", finished.iter().map(|one| one.points).sum::<usize>()));
     facts.push(fact("rows", finished.iter().map(|one| one.rows).sum::<usize>()));
-    facts.push(fact("time", duration(finished.iter().map(|one| one.seconds).sum())));
+    facts.push(fact("time, added up", duration(finished.iter().map(|one| one.seconds).sum())));
     let subtitle = "Every sentence under “Findings” is computed from the data. Intervals have confidence 95\u{a0}%. \
                     Point at a mark, touch it, or move with the arrow keys to see its value.";
     let experiments = Value::from(Serde(experiments));
-    let waiting = Value::from(Serde(waiting));
+    let rest = Value::from(Serde(rest));
     render(
         "lab.html",
-        context! { title => "Attention layers, learned: the lab’s report", subtitle, contents, facts, experiments, waiting },
+        context! { title => "Attention layers, learned: the lab’s report", subtitle, contents, facts, experiments, rest },
     )
 }
 
@@ -187,6 +246,10 @@ pub struct RunPage {
     pub tables: Vec<Table>,
     /// Pictures.
     pub figures: Vec<Figure>,
+    /// Files of the run: what they are called, and where they are.
+    pub links: Vec<(String, String)>,
+    /// What was run, and with what settings; may be empty.
+    pub config: String,
 }
 
 impl RunPage {
@@ -195,8 +258,8 @@ impl RunPage {
         let figures: Vec<FigureView> = self.figures.iter().map(|figure| FigureView::new(figure, None)).collect();
         let tables: Vec<TableView<'_>> = self.tables.iter().map(TableView::new).collect();
         let (figures, tables) = (Value::from(Serde(figures)), Value::from(Serde(tables)));
-        let Self { title, subtitle, facts, outcome, good, notes, .. } = self;
-        render("run.html", context! { title, subtitle, facts, outcome, good, notes, tables, figures })
+        let Self { title, subtitle, facts, outcome, good, notes, links, config, .. } = self;
+        render("run.html", context! { title, subtitle, facts, outcome, good, notes, tables, figures, links, config })
     }
 }
 
@@ -207,7 +270,7 @@ fn render(name: &str, values: Value) -> Result<String> {
     for (name, source) in TEMPLATES {
         pages.add_template(name, source).map_err(fault)?;
     }
-    let (css, script) = (include_str!("report/page.css"), include_str!("report/page.js"));
+    let (css, script) = (colours() + include_str!("report/page.css"), include_str!("report/page.js"));
     pages.get_template(name).and_then(|page| page.render(context! { css, script, ..values })).map_err(fault)
 }
 
@@ -241,14 +304,20 @@ mod tests {
             points: 3,
             rows: 9,
             seconds: 200.0,
-            config: "n = [1, 2]\nname = \"<x>\"\n".into(),
+            config: "n = [1, 2]\nname = \"<x>\"\n".parse().unwrap(),
             by_default: false,
+            together: true,
+            overtaken: false,
             summary: Summary {
                 findings: vec![Finding::agrees("a < b by 3 (2 to 4)"), Finding::differs("a > c")],
                 figures: vec![figure],
                 tables: vec![table],
             },
         }
+    }
+
+    fn rest() -> Rest<'static> {
+        Rest { waiting: vec!["Three"], earlier: vec!["Four"], hidden: vec!["five: a < b".into()] }
     }
 
     /// Values of an attribute.
@@ -261,8 +330,8 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_but_itself() {
-        let page = page(&[&finished("one"), &finished("two")], &["Three"]).unwrap();
-        assert!(!page.contains("http") && !page.contains("@import") && !page.contains("url("));
+        let page = page(&[&finished("one"), &finished("two")], &rest()).unwrap();
+        assert!(!page.contains("http") && !page.contains("@import") && !page.contains("url(") && !page.contains("light-dark("));
         assert_eq!(attributes(&page, "src").count(), 0);
         let ids: Vec<&str> = attributes(&page, "id").collect();
         for link in attributes(&page, "href") {
@@ -278,15 +347,24 @@ mod tests {
 
     #[test]
     fn everything_is_there_and_escaped() {
-        let page = page(&[&finished("one")], &["Three"]).unwrap();
-        for part in
-            ["a &lt; b by 3 (2 to 4)", "Is a &lt; b?", "Curve &amp; more", "See &lt;it&gt;.", "3 min 20 s", "quick", "Three"]
-        {
+        let page = page(&[&finished("one")], &rest()).unwrap();
+        for part in [
+            "a &lt; b by 3 (2 to 4)",
+            "Is a &lt; b?",
+            "Curve &amp; more",
+            "See &lt;it&gt;.",
+            "time, added up <b>3 min 20 s",
+            "quick",
+            "attnlearn <b>0.0.0",
+            "written: Three.",
+            "left it: Four.",
+            "shown: five: a &lt; b.",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<script>alert") && page.matches("<script>").count() == 1);
         assert!(page.contains("<td class=\"num\">−2</td>"));
-        assert_eq!(page, super::page(&[&finished("one")], &["Three"]).unwrap());
+        assert_eq!(page, super::page(&[&finished("one")], &rest()).unwrap());
         // Headings come in order.
         let levels: Vec<u32> =
             page.match_indices("<h").filter_map(|(at, _)| page[at + 2..].chars().next()?.to_digit(10)).collect();
@@ -304,6 +382,8 @@ mod tests {
             notes: vec!["All <heads> found.".into()],
             tables: one.summary.tables,
             figures: one.summary.figures,
+            links: vec![("the layer".into(), "a/l.safetensors".into())],
+            config: "learn <x>".into(),
             ..RunPage::default()
         };
         let html = page.html().unwrap();
@@ -311,7 +391,11 @@ mod tests {
             html.contains("outcome good") && html.contains("All &lt;heads&gt; found.") && html.contains("<svg class=\"panel\"")
         );
         assert!(!html.contains("http") && !html.contains("SVG</a>"));
-        assert!(RunPage::default().html().is_ok());
+        assert!(
+            html.contains("learn &lt;x&gt;</pre>")
+                && html.replace("&#x2f;", "/").contains("<a href=\"a/l.safetensors\">the layer</a>")
+        );
+        assert!(!RunPage::default().html().unwrap().contains("Configuration"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use attnlearn::certify::binomial;
 use attnlearn::{Error, Result};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use std::collections::BTreeMap;
 
 /// A number and the interval that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -98,7 +99,7 @@ pub fn geometric(values: &[f64]) -> Estimate {
     mean(&logs).map(f64::exp)
 }
 
-/// The middle one, and the order statistics that it is between.
+/// The middle one, and the order statistics that it is between; of fewer than six numbers none are that far apart.
 pub fn median(values: &[f64]) -> Estimate {
     let mut sorted: Vec<f64> = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -107,6 +108,9 @@ pub fn median(values: &[f64]) -> Estimate {
         return Estimate { value: f64::NAN, low: f64::NAN, high: f64::NAN };
     }
     let value = if n % 2 == 1 { sorted[n / 2] } else { 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]) };
+    if n < 6 {
+        return Estimate { value, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    }
     // P[more than n − 1 − j of n fair coins] for the interval from the j-th smallest to the j-th largest.
     let mut tail = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut term = tail;
@@ -129,15 +133,27 @@ pub fn rate(successes: usize, of: usize) -> Result<Estimate> {
     Ok(Estimate { value: successes as f64 / of as f64, low, high })
 }
 
-/// The slope of the line through points, by least squares: of logarithms it is an exponent.
-pub fn slope(points: &[(f64, f64)]) -> Option<Estimate> {
+fn centre(points: &[(f64, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
-    let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n)
+}
+
+/// `Σ (x − x̄)(y − ȳ) / Σ (x − x̄)²`; none where all x are the same.
+fn least_squares(points: &[(f64, f64)]) -> Option<f64> {
+    let (mx, my) = centre(points);
     let sxx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
-    if points.len() < 3 || sxx <= 0.0 || points.iter().any(|p| !(p.0.is_finite() && p.1.is_finite())) {
+    let value = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum::<f64>() / sxx;
+    (sxx > 0.0 && value.is_finite()).then_some(value)
+}
+
+/// The slope of the line through points, by least squares: of logarithms it is an exponent. Its interval takes the points for independent.
+pub fn slope(points: &[(f64, f64)]) -> Option<Estimate> {
+    if points.len() < 3 {
         return None;
     }
-    let value = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum::<f64>() / sxx;
+    let value = least_squares(points)?;
+    let (n, (mx, my)) = (points.len() as f64, centre(points));
+    let sxx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
     let rest: f64 = points.iter().map(|p| (p.1 - my - value * (p.0 - mx)).powi(2)).sum();
     let half = student(n - 2.0) * (rest / (n - 2.0) / sxx).sqrt();
     Some(Estimate { value, low: value - half, high: value + half })
@@ -148,6 +164,19 @@ pub fn exponent(points: &[(f64, f64)]) -> Option<Estimate> {
     // Numbers that are all the same leave rounding.
     let plain = |b: f64| if b.abs() < 1e-12 { 0.0 } else { b };
     Some(slope(&points.iter().map(|(x, y)| (x.ln(), y.ln())).collect::<Vec<_>>())?.map(plain))
+}
+
+/// The slope of every seed's own line, in the mean over seeds. Points are seed, x and y; a seed with a single x has no line.
+pub fn slope_over_seeds(points: impl IntoIterator<Item = (u64, f64, f64)>) -> Option<Estimate> {
+    let mut by_seed: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+    points.into_iter().for_each(|(seed, x, y)| by_seed.entry(seed).or_default().push((x, y)));
+    let slopes: Vec<f64> = by_seed.values().filter_map(|line| least_squares(line)).collect();
+    (!slopes.is_empty()).then(|| mean(&slopes))
+}
+
+/// The exponent `b` of `y ∝ x^b`, seed by seed as [`slope_over_seeds`].
+pub fn exponent_over_seeds(points: impl IntoIterator<Item = (u64, f64, f64)>) -> Option<Estimate> {
+    slope_over_seeds(points.into_iter().map(|(seed, x, y)| (seed, x.ln(), y.ln())))
 }
 
 #[cfg(test)]
@@ -183,6 +212,19 @@ mod tests {
         let found = exponent(&points).unwrap();
         assert!((found.value + 1.5).abs() < 1e-12 && found.high - found.low < 1e-9);
         assert!(exponent(&points[..2]).is_none() && slope(&[(1.0, 1.0); 4]).is_none());
+    }
+
+    #[test]
+    fn slopes_are_those_of_seeds() {
+        // Two seeds with lines of slopes 1 and 3, far apart; a third with a single point says nothing.
+        let points = [(1, 0.0, 5.0), (1, 2.0, 7.0), (2, 0.0, 90.0), (2, 1.0, 93.0), (3, 4.0, 1.0)];
+        let found = slope_over_seeds(points).unwrap();
+        assert!((found.value - 2.0).abs() < 1e-12 && found.low < 1.0 && found.high > 3.0, "{found:?}");
+        assert!(slope_over_seeds([(1, 2.0, 3.0)]).is_none());
+        let powers = (1..4).flat_map(|seed| [1.0, 2.0, 4.0].map(|x: f64| (seed, x, seed as f64 * x.powf(-0.5))));
+        let found = exponent_over_seeds(powers).unwrap();
+        assert!((found.value + 0.5).abs() < 1e-12 && found.high - found.low < 1e-9, "{found:?}");
+        assert!(median(&[1.0, 2.0, 9.0]).low == f64::NEG_INFINITY && median(&[1.0; 6]).high < 2.0);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 
-use attnlearn::Result;
+use attnlearn::{Error, Result};
 use attnlearn_lab::experiment::Of;
 use attnlearn_lab::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn_lab::stats::Estimate;
 use attnlearn_lab::{Entry, Experiment, Finding, Finished, Measurements, Plan, Scale, Summary, Watch};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Serialize, Deserialize)]
@@ -89,8 +90,27 @@ impl Watch for Impatient {
 struct Patient;
 impl Watch for Patient {}
 
+/// Does something else as soon as an experiment is over, and hears what cannot be shown.
+struct Meanwhile<F> {
+    act: F,
+    heard: Mutex<Vec<String>>,
+}
+
+impl<F: Fn() + Sync> Watch for Meanwhile<F> {
+    fn end(&self, _finished: &Finished) {
+        (self.act)();
+    }
+
+    fn hidden(&self, entry: &dyn Entry, why: &Error) {
+        self.heard.lock().unwrap().push(format!("{}: {why}", entry.name()));
+    }
+}
+
 fn plan(out: &Path) -> Plan {
-    let entries: Vec<&'static dyn Entry> = vec![&FIRST, &SECOND];
+    some(out, vec![&FIRST, &SECOND])
+}
+
+fn some(out: &Path, entries: Vec<&'static dyn Entry>) -> Plan {
     Plan { entries, scale: Scale::Quick, seed: 5, out: out.into(), findings: None, replaced: toml::Table::new() }
 }
 
@@ -102,12 +122,12 @@ fn a_run_that_is_stopped_has_a_page() {
     assert!(page().contains("They sum to 14.") && page().contains("Not finished when this page was written: Squares again."));
     // What was finished is known to later runs, whatever they are to do themselves.
     let later = Plan { scale: Scale::Full, seed: 6, ..plan(folder.path()) };
-    let first = later.earlier(&FIRST).unwrap();
+    let first = later.earlier(&FIRST).unwrap().unwrap();
     assert_eq!(
         (first.scale, first.seed, first.points, first.summary.findings[0].text.as_str()),
         (Scale::Quick, 5, 3, "They sum to 14.")
     );
-    assert!(later.earlier(&SECOND).is_none());
+    assert!(later.earlier(&SECOND).unwrap().is_none());
     let finished = plan(folder.path()).run(&Patient).unwrap();
     assert_eq!(finished.len(), 2);
     assert!(!page().contains("Not finished") && page().contains("href=\"#second\"") && page().contains("sizes = ["));
@@ -118,4 +138,45 @@ fn a_run_that_is_stopped_has_a_page() {
             assert!(page().replace("&#x2f;", "/").contains(&format!("{name}/{file}")), "{name}/{file}");
         }
     }
+}
+
+/// What is in the folder stays on the page, whoever measured it and whatever is still to be measured again.
+#[test]
+fn a_page_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = || std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    plan(folder.path()).run(&Patient).unwrap();
+    // Again, with another seed, and stopped after the first.
+    let again = Plan { seed: 6, ..plan(folder.path()) };
+    assert!(again.run(&Impatient::default()).is_err());
+    assert!(page().contains("id=\"first\"") && page().contains("id=\"second\""));
+    assert!(page().contains("an earlier one has left it: Squares again.") && !page().contains("Not finished when"));
+    let markdown = std::fs::read_to_string(folder.path().join("findings.md")).unwrap();
+    assert!(markdown.contains("## Squares again") && markdown.contains("--seed 5") && markdown.contains("--seed 6"));
+}
+
+/// Two runs at once: the page of either has what the other has finished meanwhile.
+#[test]
+fn two_runs_share_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path();
+    let page = || std::fs::read_to_string(out.join("report.html")).unwrap();
+    // Of experiments that are in the registry; this one takes no time.
+    let noise: Vec<&'static dyn Entry> = vec![attnlearn_lab::find("noise").unwrap()];
+    let small = "[noise]\nseeds = 1\nm = 1\nd = 4\nk = 3\nlevels = [0.05, 0.1]\nexamples = [60, 120]\n".parse().unwrap();
+    let other = Plan { replaced: small, ..some(out, noise) };
+    let act = || {
+        if !out.join("noise").exists() {
+            other.run(&Patient).unwrap();
+        }
+    };
+    let watch = Meanwhile { act, heard: Mutex::default() };
+    some(out, vec![&FIRST]).run(&watch).unwrap();
+    assert!(page().contains("id=\"first\"") && page().contains("id=\"noise\""));
+    // What cannot be shown is named, once to who watches; the run goes on.
+    std::fs::write(out.join("noise/points.jsonl"), "{}\n").unwrap();
+    plan(out).run(&watch).unwrap();
+    assert!(page().contains("Cannot be shown: noise: ") && page().contains("points.jsonl, line 1"), "{}", page());
+    let heard = watch.heard.into_inner().unwrap();
+    assert!(heard.len() == 1 && heard[0].starts_with("noise: "), "{heard:?}");
 }

@@ -50,8 +50,36 @@ fn a_run_leaves_rows_plots_and_pages() {
     // What a run has left for an experiment is a configuration too; other commands are not enough to get its rows again.
     let page = file("findings.md");
     assert!(page.contains("--seed 3 --config ./noise/config.toml`"), "{page}");
-    bench.good("lab run noise --config out/noise/config.toml --out again --seed 3 --quiet");
-    assert!(bench.read("out/noise/rows.csv") == bench.read("again/noise/rows.csv"));
+    bench.good("lab run noise --config out/noise/config.toml --out again --quiet");
+    for name in ["rows.csv", "config.toml"] {
+        assert!(bench.read(&format!("out/noise/{name}")) == bench.read(&format!("again/noise/{name}")), "{name}");
+    }
+    let kept = "lab run noise --config out/noise/config.toml --out again";
+    bench.refused(&format!("{kept} --seed 4"), &["--seed 3", "--seed 4", "out/noise/config.toml"]);
+    bench.refused(&format!("{kept} --scale full"), &["--scale quick", "--scale full"]);
+    bench.write("kept.toml", file("noise/config.toml").replace("seed = 3", "seed = \"three\"").as_bytes());
+    bench.refused("lab run noise --config kept.toml --out again", &["kept.toml", "expected u64"]);
+    // Into a folder that is not there yet.
+    bench.good("lab run noise --config small.toml --out fresh --findings fresh/page.md --seed 3 --quiet");
+    assert!(!bench.read("fresh/page.md").is_empty());
+}
+
+/// Nothing that was kept or given is overwritten by a page.
+#[test]
+fn outputs_do_not_overwrite_what_is_kept() {
+    let bench = Workbench::new();
+    bench.write("small.toml", SMALL.as_bytes());
+    let run = "lab run noise --config small.toml --out out";
+    bench.refused(&format!("{run} --findings small.toml"), &["small.toml", "overwrite"]);
+    bench.refused(&format!("{run} --findings out/noise/points.jsonl"), &["results of `noise`"]);
+    bench.refused(&format!("{run} --findings out/parity/page.md"), &["results of `parity`"]);
+    bench.refused(&format!("{run} --findings ./out/report.html"), &["two different outputs"]);
+    bench.refused(&format!("{run} --findings nowhere/page.md"), &["nowhere"]);
+    bench.write("x.json", b"");
+    bench.refused(&format!("{run} --findings x.json --json ./x.json"), &["two different outputs"]);
+    std::fs::create_dir_all(bench.path("out/noise")).expect("a folder");
+    bench.refused(&format!("{run} --json out/noise/points.jsonl"), &["results of `noise`"]);
+    bench.refused(&format!("{run} --json out/findings.md"), &["two different outputs"]);
 }
 
 /// A run that is killed loses the points in progress and nothing else.
@@ -75,8 +103,9 @@ fn a_killed_run_goes_on() {
         let before = points();
         let whole = &before[..before.rfind('\n').map_or(0, |end| end + 1)];
         assert!(whole.lines().count() >= 5, "{run:?}");
-        if signal == "-INT" && run.code != Some(0) {
-            assert!(run.code == Some(130) && run.err == "attnlearn: interrupted\n", "{run:?}");
+        match signal {
+            "-INT" => assert!(run.code == Some(130) && run.err == "attnlearn: interrupted\n", "{run:?}"),
+            _ => assert_eq!(run.code, None, "it was not killed: {run:?}"),
         }
         bench.good(&line(&out));
         assert!(points().starts_with(whole), "what was measured has been measured again");
@@ -94,7 +123,8 @@ fn what_makes_no_sense_is_refused() {
         ("[noise]\nlevel = [0.1]\n", "there is no `level`"),
         ("[noise]\nlevels = \"many\"\n", "configuration of noise"),
         ("[noise]\nlevels = []\n", "nothing to measure"),
-        ("[noise]\nlevels = [0.1\n", "bad.toml, line"),
+        ("[noise]\nlevels = =\n", "bad.toml, line 2:"),
+        ("[noise]\nk = 0\n", "`k` may not be 0"),
         ("[parity]\n", "[parity] is not among"),
         ("noise = 1\n", "it is no table"),
     ];
@@ -102,6 +132,8 @@ fn what_makes_no_sense_is_refused() {
         bench.write("bad.toml", text.as_bytes());
         bench.refused("lab run noise --config bad.toml", &[what]);
     }
+    bench.write("bad.toml", b"[noise]\n# caf\xe9\n");
+    bench.refused("lab run noise --config bad.toml", &["bad.toml, line 2:", "UTF-8", "mend it"]);
     // A folder that cannot be one.
     bench.write("file", b"");
     bench.refused("lab run noise --out file", &["file"]);
@@ -117,14 +149,25 @@ fn learners_write_pages() {
     let bench = Workbench::new();
     bench.good("demo --quiet --report demo.html");
     let page = String::from_utf8(bench.read("demo.html")).expect("UTF-8");
-    for part in ["recovered", "The body being sculpted", "head 1: true", "What is guaranteed"] {
+    for part in [
+        "recovered",
+        "The body being sculpted",
+        "head 1: true",
+        "What is guaranteed",
+        "attnlearn demo --quiet",
+        "href=\"layer.safetensors\"",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     bench.good("generate -o e.npz --examples 600 --d 6 --k 3 --heads 2 --norm 2 --seed 1 --quiet");
-    bench.good("learn e.npz --heads 1..2 -o l.safetensors --report learn.html --quiet");
-    let page = String::from_utf8(bench.read("learn.html")).expect("UTF-8");
-    for part in ["recovered", "Error against size", "head 1: found"] {
+    std::fs::create_dir(bench.path("pages")).expect("a folder");
+    bench.good("learn e.npz --heads 1..2 -o l.safetensors --report pages/learn.html --json r.json --quiet");
+    let page = String::from_utf8(bench.read("pages/learn.html")).expect("UTF-8").replace("&#x2f;", "/").replace("&quot;", "\"");
+    for part in ["recovered", "Error against size", "head 1: found", "attnlearn learn e.npz --heads 1..2", "\"seed\": 0"] {
         assert!(page.contains(part), "{part}");
+    }
+    for (what, file) in [("examples", "e.npz"), ("layer", "l.safetensors"), ("result", "r.json")] {
+        assert!(page.contains(&format!("<a href=\"../{file}\">{what} {file}</a>")), "{file}");
     }
     bench.refused("demo --report layer.safetensors", &["two different outputs"]);
     bench.refused("learn e.npz --heads 2 -o m.safetensors --report nowhere/p.html", &["nowhere"]);

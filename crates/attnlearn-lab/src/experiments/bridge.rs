@@ -15,7 +15,8 @@
 //! largest singular values of its Θ read, d/2 of queries and d/2 of keys, and outputs to the directions in which W then has any. For such tokens logits and outputs are the
 //! head's own: with `U` an orthonormal basis of the directions, `Θ' = UᵀΘU` and `W' = UᵀWB`. Biases and the mask are left out.
 
-use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
+use crate::features::capital;
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
@@ -27,8 +28,6 @@ use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::transformer::{ModelFile, Request};
 use attnlearn::{Error, Result};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -151,6 +150,7 @@ impl Experiment for Bridge {
     const QUESTION: &'static str = "What does freezing the heads cost? One attention head is learnt by random features, whose heads are frozen at random, and by recovery, which finds the head.";
     const CLAIM: &'static str = "Frozen heads come to any target of their class with enough heads and examples, at a rate of √B(f*)(√(1/n) + √(d²/M)); what freezing costs beside recovery is claimed nowhere.";
     const TOGETHER: bool = true;
+    const REVISION: u32 = 1;
     type Config = Config;
     type Point = Point;
     type Row = Row;
@@ -170,13 +170,28 @@ impl Experiment for Bridge {
         }
     }
 
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.outputs);
+    }
+
+    fn check(config: &Config) -> Result<()> {
+        if config.checkpoint.is_empty() || Path::new(&config.checkpoint).is_file() {
+            return Ok(());
+        }
+        Err(Error::input(
+            &config.checkpoint,
+            "there is no such file",
+            "give the path of a checkpoint, or leave it out for a random head",
+        ))
+    }
+
     fn points(config: &Config, seed: u64) -> Vec<Point> {
         let Config { d, rank, k, layer, head, .. } = *config;
         let mut points = Vec::new();
         for &outputs in &config.outputs {
             for learner in LEARNERS {
                 let (frozen, starts) = if learner == Learner::Recovery { (0, config.starts) } else { (config.frozen, 0) };
-                points.extend((0..config.seeds).map(|s| Point {
+                points.extend(seeds(seed, config.seeds).map(|seed| Point {
                     learner,
                     outputs,
                     d,
@@ -187,7 +202,7 @@ impl Experiment for Bridge {
                     checkpoint: config.checkpoint.clone(),
                     layer,
                     head,
-                    seed: seed.wrapping_mul(1000) + s,
+                    seed,
                 }));
             }
         }
@@ -260,7 +275,7 @@ fn teacher(point: &Point) -> Result<(AttentionLayer, usize)> {
     }
     let spec =
         TeacherSpec { family: Family::LowRank { rank: point.rank }, d_out: point.rank, ..TeacherSpec::dense(point.d, 1, NORM) };
-    Ok((spec.draw(&mut ChaCha8Rng::seed_from_u64(point.seed))?, point.rank))
+    Ok((spec.draw_from(point.seed)?, point.rank))
 }
 
 fn of_checkpoint(point: &Point) -> Result<(AttentionLayer, usize)> {
@@ -300,13 +315,6 @@ fn errors(rows: &Measurements<Bridge>, learner: Learner, outputs: usize) -> Vec<
     here.map(|row| row.row.nmse).collect()
 }
 
-/// Numbers of outputs, the most last.
-fn sizes(config: &Config) -> Vec<usize> {
-    let mut sizes = config.outputs.clone();
-    sizes.sort_unstable();
-    sizes
-}
-
 /// The random features of least error from so many outputs.
 fn best_frozen(rows: &Measurements<Bridge>, outputs: usize) -> Option<(Learner, Estimate)> {
     let frozen = LEARNERS.into_iter().filter(|learner| *learner != Learner::Recovery);
@@ -314,9 +322,18 @@ fn best_frozen(rows: &Measurements<Bridge>, outputs: usize) -> Option<(Learner, 
     of.map(|(learner, errors)| (learner, stats::geometric(&errors))).min_by(|a, b| a.1.value.total_cmp(&b.1.value))
 }
 
+/// Which head it is about.
+fn head_of(config: &Config) -> String {
+    if config.checkpoint.is_empty() {
+        "a random head".into()
+    } else {
+        format!("head {} of layer {} of the checkpoint", config.head, config.layer)
+    }
+}
+
 /// What is left unexplained in the end, and from where on recovery leaves nothing.
 fn cost(config: &Config, rows: &Measurements<Bridge>) -> String {
-    let sizes = sizes(config);
+    let sizes = &config.outputs;
     let Some((most, (learner, error))) = sizes.last().and_then(|most| Some((*most, best_frozen(rows, *most)?))) else {
         return "No random features were fitted.".into();
     };
@@ -333,7 +350,8 @@ fn cost(config: &Config, rows: &Measurements<Bridge>) -> String {
         }
     };
     format!(
-        "From {most} outputs the best of the random features, {} with {} heads, leave {error} of the variance unexplained; {recovery}.",
+        "From {most} outputs of {} the best of the random features, {} with {} heads, leave {error} of the variance unexplained; {recovery}.",
+        head_of(config),
         learner.name(),
         config.frozen
     )
@@ -341,18 +359,29 @@ fn cost(config: &Config, rows: &Measurements<Bridge>) -> String {
 
 /// How fast the best random features improve, and how many outputs they would need.
 fn rate(config: &Config, rows: &Measurements<Bridge>) -> String {
-    let sizes = sizes(config);
+    let sizes = &config.outputs;
     let Some((most, (learner, last))) = sizes.last().and_then(|most| Some((*most, best_frozen(rows, *most)?))) else {
         return "No random features were fitted.".into();
     };
     // Where there are few outputs errors have not begun to fall.
     let late = &sizes[sizes.len() / 2..];
-    let points: Vec<(f64, f64)> =
-        late.iter().flat_map(|n| errors(rows, learner, *n).into_iter().map(|error| (*n as f64, error))).collect();
-    let Some(slope) = stats::exponent(&points) else {
+    let fall = |sizes: &[usize]| {
+        let here = rows.iter().filter(|row| row.point.learner == learner && sizes.contains(&row.point.outputs));
+        stats::exponent_over_seeds(here.map(|row| (row.point.seed, row.point.outputs as f64, row.row.nmse)))
+    };
+    let (Some(slope), Some(end)) = (fall(late), fall(&late[late.len().saturating_sub(2)..])) else {
         return "Too few outputs were tried to say how errors of random features fall.".into();
     };
     let name = learner.name();
+    // A rate that changes is no ground for saying how it goes on.
+    if slope.below(0.0) && last.value > GOAL && (end.below(slope.low) || end.above(slope.high)) {
+        let how = if end.below(slope.low) { "faster" } else { "more slowly" };
+        return format!(
+            "The error of {name} falls as n^{slope} from {} outputs on, and {how} at the end, as n^{end}: how many outputs {} % would take is not to be told from that.",
+            late[0],
+            short(100.0 * GOAL)
+        );
+    }
     if !slope.below(0.0) {
         return format!("The error of {name} goes as n^{slope} from {} outputs on: it is not seen to fall.", late[0]);
     }
@@ -382,7 +411,7 @@ fn many(outputs: f64) -> String {
 
 /// Who is better, from how many outputs on.
 fn crossing(config: &Config, rows: &Measurements<Bridge>) -> String {
-    let sizes = sizes(config);
+    let sizes = &config.outputs;
     // Ratio of recovery's error to that of the best random features, seed by seed.
     let ratio = |n: usize| -> Option<Estimate> {
         let (learner, _) = best_frozen(rows, n)?;
@@ -418,28 +447,31 @@ fn figure(config: &Config, rows: &Measurements<Bridge>) -> Figure {
             let row = rows.iter().find(|row| row.point.learner == learner && row.point.outputs == n)?;
             Some((seen(&row.row) as f64, stats::geometric(&errors(rows, learner, n))))
         };
-        Series::new(learner.name(), sizes(config).into_iter().filter_map(at))
+        Series::new(learner.name(), config.outputs.iter().copied().filter_map(at))
     };
-    let panel = |title: &str, x: &str, seen: &dyn Fn(&Row) -> usize| {
+    let panel = |title: &str, x: &str, learners: &[Learner], seen: &dyn Fn(&Row) -> usize| {
         Panel::Chart(Chart {
             title: title.into(),
             x: Axis::log(x),
             y: Axis::log("unexplained share of the variance of fresh outputs"),
-            series: LEARNERS.into_iter().map(|learner| line(learner, seen)).collect(),
+            series: learners.iter().map(|&learner| line(learner, seen)).collect(),
         })
     };
-    let what = if config.checkpoint.is_empty() { "A random head" } else { "A head of the checkpoint" };
+    let frozen: Vec<Learner> = LEARNERS.into_iter().filter(|learner| *learner != Learner::Recovery).collect();
     Figure {
         name: "bridge-error".into(),
         title: "One head, frozen features and recovery".into(),
         caption: format!(
-            "{what}, d = {}, k = {}. Frozen heads improve slowly; recovery falls to rounding as soon as it has more numbers than unknowns. Left: both beside the numbers that they have \
-             seen. Right: beside sequences, of which recovery sees all k outputs and random features one.",
-            config.d, config.k
+            "{}, d = {}, k = {}. Where the error of recovery is rounding, it has the head. First: both beside the numbers that they have seen. Then: frozen heads alone, whose fall \
+             the scale of recovery hides. Last: beside sequences, of which recovery sees all k outputs and random features one.",
+            capital(&head_of(config)),
+            config.d,
+            config.k
         ),
         panels: vec![
-            panel("against numbers seen", "output numbers seen", &|row| row.numbers),
-            panel("against sequences", "sequences seen", &|row| row.sequences),
+            panel("against numbers seen", "output numbers seen", &LEARNERS, &|row| row.numbers),
+            panel("frozen heads, close up", "output numbers seen", &frozen, &|row| row.numbers),
+            panel("against sequences", "sequences seen", &LEARNERS, &|row| row.sequences),
         ],
     }
 }
@@ -457,7 +489,7 @@ fn table(config: &Config, rows: &Measurements<Bridge>) -> Table {
     Table {
         caption: "Unexplained share of the variance of fresh outputs, geometric means over seeds".into(),
         columns: std::iter::once("outputs seen".into()).chain(columns).collect(),
-        rows: sizes(config).into_iter().map(of).collect(),
+        rows: config.outputs.iter().copied().map(of).collect(),
     }
 }
 
@@ -466,7 +498,8 @@ fn table(config: &Config, rows: &Measurements<Bridge>) -> Table {
 mod tests {
     use super::*;
     use attnlearn::layer::Theta;
-    use rand::RngExt;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
     fn made_up(error: impl Fn(&Point) -> f64) -> Vec<Found> {
@@ -492,6 +525,13 @@ mod tests {
         assert!(told[0].text.contains("BRFA") && told[0].text.contains("exactly from 128 outputs on"), "{told:?}");
         assert!(told[1].text.contains("falls as n^−0.50") && told[1].text.contains("% would take"), "{told:?}");
         assert!(told[2].text.contains("better from 128 outputs on") && told[2].text.contains("up to 64"), "{told:?}");
+        // A fall that becomes faster is not drawn out.
+        let bent = made_up(|point| match point.learner {
+            Learner::Recovery => 2.0,
+            _ => 0.9 / (1.0 + (point.outputs as f64 / 1000.0).powi(2)),
+        });
+        let told = Bridge::summarise(&config, &bent).unwrap().findings;
+        assert!(told[1].text.contains("faster at the end") && !told[1].text.contains("would take 1"), "{told:?}");
         let alone =
             Bridge::summarise(&config, &found.into_iter().filter(|row| row.point.seed == 1000).collect::<Vec<_>>()).unwrap();
         assert!(alone.findings[2].text.contains("Too few seeds"), "{:?}", alone.findings);

@@ -22,12 +22,11 @@
 //! and saturation are multiplied by c², all other measures stay. So the root mean square of tokens at which a layer would be sharp enough is
 //! `c = √(0.3 / sharpness)`.
 
-use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
-use crate::features::joined;
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
+use crate::features::{Errors, joined};
 use crate::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
-use crate::recovery::seeds;
-use crate::stats::{Estimate, exponent, geometric, short};
-use attnlearn::degeneracy::{Conditions, Verdict};
+use crate::stats::{Estimate, geometric, mean, short};
+use attnlearn::degeneracy::{self, Conditions, Verdict, margin};
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::transformer::{ModelFile, Projections, Request};
@@ -40,17 +39,19 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Sharpness from which heads are sharp enough, and `‖Θ‖_F` from which they saturate.
-const SHARP: f64 = 0.3;
-const SATURATED: f64 = 10.0;
+const SHARP: f64 = degeneracy::SHARPNESS[0];
+const SATURATED: f64 = degeneracy::SATURATION[0];
 /// Conditions with a panel of their own: where they begin to be met.
 const SHOWN: [(&str, f64); 6] = [
     ("sharpness", SHARP),
-    ("effective rank", 1.5),
-    ("separation", 0.3),
-    ("independence", 0.05),
-    ("sum of projections", 1e-2),
-    ("incoherence", 0.5),
+    ("effective rank", degeneracy::EFFECTIVE_RANK[0]),
+    ("separation", degeneracy::SEPARATION[0]),
+    ("independence", degeneracy::INDEPENDENCE[0]),
+    ("sum of projections", degeneracy::SUM_OF_PROJECTIONS[0]),
+    ("incoherence", degeneracy::INCOHERENCE[0]),
 ];
+/// Local exponents that differ by more are those of no power.
+const BEND: f64 = 0.2;
 
 /// Where a layer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,10 +84,10 @@ impl Origin {
             Self::Pytorch => "PyTorch",
             Self::Gpt2 => "GPT-2",
             Self::Bert => "BERT",
-            Self::VitXavier => "ViT, Xavier",
-            Self::VitNormal => "ViT, 0.02",
-            Self::MupScale => "muP, 1/r",
-            Self::MupZero => "muP, Q = 0",
+            Self::VitXavier => "ViT (Xavier)",
+            Self::VitNormal => "ViT (0.02)",
+            Self::MupScale => "muP (1/r)",
+            Self::MupZero => "muP (Q = 0)",
             Self::Trained => "trained",
         }
     }
@@ -172,7 +173,7 @@ pub struct Config {
     /// Token dimensions.
     pub dims: Vec<usize>,
     /// Layers drawn of each kind.
-    pub seeds: usize,
+    pub seeds: u64,
     /// Tokens of a sequence: heads must win against that many.
     pub k: usize,
     /// Layers that the drawn one is one of: GPT-2 makes outputs smaller by that.
@@ -223,7 +224,7 @@ pub struct Row {
 
 /// All conditions of a layer.
 fn rows_of(layer: &AttentionLayer, k: usize, number: Option<usize>) -> Result<Vec<Row>> {
-    let row = |condition: &attnlearn::degeneracy::Condition| Row {
+    let row = |condition: &degeneracy::Condition| Row {
         layer: number,
         width: layer.d(),
         heads: layer.heads().len(),
@@ -244,6 +245,9 @@ fn rows_of(layer: &AttentionLayer, k: usize, number: Option<usize>) -> Result<Ve
     };
     Ok(Conditions::of(layer, k)?.conditions.iter().map(row).collect())
 }
+
+/// What is wrong with a checkpoint of other layers, and what to do.
+const UNKNOWN: [&str; 2] = ["has no attention layer that is known", "see `attnlearn import --help`"];
 
 /// The experiment.
 pub struct OfInitialisations;
@@ -271,19 +275,40 @@ impl Experiment for OfInitialisations {
         }
     }
 
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.dims);
+    }
+
+    fn check(config: &Config) -> Result<()> {
+        if config.checkpoint.is_empty() {
+            return Ok(());
+        }
+        let path = Path::new(&config.checkpoint);
+        if !path.exists() {
+            let remedy = "give a path as seen from where the command is run, or leave `checkpoint` empty";
+            return Err(Error::input(&config.checkpoint, "there is no such checkpoint", remedy));
+        }
+        let model = ModelFile::open(path)?;
+        if model.layers().is_empty() {
+            return Err(Error::input(&config.checkpoint, UNKNOWN[0], UNKNOWN[1]));
+        }
+        Ok(())
+    }
+
     fn points(config: &Config, seed: u64) -> Vec<Point> {
         let Config { k, layers, .. } = *config;
         let drawn =
             |origin, d, seed| Point { origin, d: Some(d), k, layers, checkpoint: String::new(), checkpoint_heads: 0, seed };
         let mut points: Vec<Point> = Vec::new();
+        // The one that can go wrong is first.
+        if !config.checkpoint.is_empty() {
+            let (checkpoint, checkpoint_heads) = (config.checkpoint.clone(), config.checkpoint_heads);
+            points.push(Point { origin: Origin::Trained, d: None, k, layers: 0, checkpoint, checkpoint_heads, seed: 0 });
+        }
         for &d in &config.dims {
             for origin in Origin::DRAWN {
                 points.extend(seeds(seed, config.seeds).map(|seed| drawn(origin, d, seed)));
             }
-        }
-        if !config.checkpoint.is_empty() {
-            let (checkpoint, checkpoint_heads) = (config.checkpoint.clone(), config.checkpoint_heads);
-            points.push(Point { origin: Origin::Trained, d: None, k, layers: 0, checkpoint, checkpoint_heads, seed: 0 });
         }
         points
     }
@@ -308,7 +333,7 @@ impl Experiment for OfInitialisations {
             rows.extend(rows_of(&projections.fold()?, point.k, Some(found.layer))?);
         }
         if rows.is_empty() {
-            return Err(Error::input(&point.checkpoint, "has no attention layer that is known", "see `attnlearn import --help`"));
+            return Err(Error::input(&point.checkpoint, UNKNOWN[0], UNKNOWN[1]));
         }
         Ok(rows)
     }
@@ -318,6 +343,46 @@ impl Experiment for OfInitialisations {
         let findings = [data.verdicts(), data.sharpness(), data.growth()].into_iter().chain(data.trained());
         let findings = findings.map(Finding::open).collect();
         Ok(Summary { findings, figures: vec![data.conditions(), data.scales()], tables: vec![data.table()] })
+    }
+}
+
+/// How a measure goes with d.
+struct Law {
+    /// The exponent of d, fitted for every draw.
+    exponent: Estimate,
+    /// Where it is no power: a dimension in the middle, and the exponents up to it and beyond.
+    bend: Option<(usize, f64, f64)>,
+}
+
+impl Law {
+    /// Of values by dimension and draw; none for fewer than two draws or three dimensions.
+    fn of(values: &Errors<usize>) -> Option<Self> {
+        let dims: Vec<usize> = values.keys().copied().collect();
+        let exponent = values.exponent(&dims.iter().map(|d| (*d as f64, *d)).collect::<Vec<_>>())?;
+        let ends = [dims[0], dims[(dims.len() - 1) / 2], dims[dims.len() - 1]];
+        let [a, b, c] = ends.map(|d| values.of(&d));
+        let local = |from: usize, to: usize, ratio: f64| ratio.ln() / (to as f64 / from as f64).ln();
+        let halves = |(draw, a): (&u64, &f64)| {
+            let (b, c) = (b?.get(draw)?, c?.get(draw)?);
+            Some((local(ends[0], ends[1], b / a), local(ends[1], ends[2], c / b)))
+        };
+        let (first, last): (Vec<f64>, Vec<f64>) = a?.iter().filter_map(halves).unzip();
+        let change = mean(&first.iter().zip(&last).map(|(a, b)| b - a).collect::<Vec<_>>());
+        let bends = change.value.abs() > BEND && (change.above(0.0) || change.below(0.0));
+        let bend = bends.then(|| (ends[1], mean(&first).value, mean(&last).value));
+        exponent.low.is_finite().then_some(Self { exponent, bend })
+    }
+}
+
+/// `0.986 (0.976 to 0.996)`, or that there is none.
+impl std::fmt::Display for Law {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.bend {
+            None => self.exponent.fmt(f),
+            Some((middle, first, last)) => {
+                write!(f, "none (no power of d: {} up to d = {middle}, {} beyond)", short(first), short(last))
+            }
+        }
     }
 }
 
@@ -420,81 +485,107 @@ impl Data<'_> {
         )
     }
 
+    /// How a measure of drawn layers goes with d; none of layers without it, or from too few draws or dimensions.
+    fn law(&self, of: impl Fn(Origin) -> bool, condition: &str) -> Option<Law> {
+        let mine =
+            |m: &&Measured<Point, Row>| m.point.origin != Origin::Trained && of(m.point.origin) && m.row.condition == condition;
+        let value = |m: &Measured<Point, Row>| {
+            // Draws of one seed differ between initialisations.
+            let draw = m.point.seed.wrapping_mul(Origin::DRAWN.len() as u64).wrapping_add(m.point.origin as u64);
+            Some((m.row.width, draw, m.row.value.filter(|value| *value > 0.0)?))
+        };
+        Law::of(&Errors::new(self.rows.iter().filter(mine).filter_map(value)))
+    }
+
     /// How conditions change with d.
     fn growth(&self) -> String {
-        let fitted = |of: &dyn Fn(Origin) -> bool, condition: &str| {
-            let rows = self.rows.iter().filter(|m| of(m.point.origin) && m.row.condition == condition);
-            let points: Vec<(f64, f64)> =
-                rows.filter_map(|m| Some((m.row.width as f64, m.row.value.filter(|value| *value > 0.0)?))).collect();
-            exponent(&points)
-        };
-        let each = Origin::DRAWN.into_iter().filter_map(|origin| Some((origin, fitted(&|other| other == origin, "saturation")?)));
-        let norms: Vec<String> = each.map(|(origin, power)| format!("{} {power}", origin.name())).collect();
+        let each =
+            Origin::DRAWN.into_iter().filter_map(|origin| Some((origin, self.law(|other| other == origin, "saturation")?)));
+        let laws: Vec<(Origin, Law)> = each.collect();
         // The scale of V and O cancels in it: all initialisations can be fitted together.
-        let Some(sum) = fitted(&|origin| origin != Origin::Trained, "sum of projections").filter(|_| !norms.is_empty()) else {
-            return "Too few dimensions to say how conditions grow with d.".to_owned();
+        let Some(sum) = self.law(|_| true, "sum of projections").filter(|_| !laws.is_empty()) else {
+            return "Too few dimensions or draws to say how conditions grow with d.".to_owned();
         };
-        let verdict = if sum.below(0.0) {
-            "becomes worse with d: it"
-        } else if sum.above(0.0) {
-            "becomes better with d: it"
-        } else {
-            "does not clearly change with d: it"
+        let verdict = match sum.exponent {
+            Estimate { high, .. } if high < 0.0 => "becomes worse with d",
+            Estimate { low, .. } if low > 0.0 => "becomes better with d",
+            _ => "does not clearly change with d",
         };
+        let parts: Vec<String> = laws.iter().map(|(origin, law)| format!("{} {law}", origin.name())).collect();
         format!(
-            "From d = {} to {}, ‖Θ‖_F goes as a power of d with exponents {}. The conditioning of Σ W_i {verdict} goes as d to the power {sum}.",
+            "From d = {} to {}, the largest ‖Θ‖_F of a layer goes as a power of d for {} of {} initialisations with queries, and the conditioning of Σ W_i {verdict}: exponents of the norm, \
+             fitted draw by draw, are {}; that of the conditioning is {sum}.",
             self.config.dims.iter().copied().min().unwrap_or(0),
             self.widest(),
-            norms.join(", "),
+            laws.iter().filter(|(_, law)| law.bend.is_none()).count(),
+            laws.len(),
+            joined(&parts),
         )
     }
 
-    /// Trained layers beside those drawn at the width nearest to theirs.
+    /// `‖Θ‖_F` of the least sharp head: sharpness itself would compare numbers of heads.
+    fn least_norm(measured: &Measured<Point, Row>) -> Option<f64> {
+        let Measured { point, row, .. } = measured;
+        row.value.filter(|_| row.condition == "sharpness").map(|value| value * margin(row.heads, point.k, row.width))
+    }
+
+    /// The largest of these norms among layers drawn at the widths next to this one, with its origin, and the widths.
+    fn sharpest_drawn(&self, width: usize) -> Option<(f64, Origin, Vec<usize>)> {
+        let dims = || self.config.dims.iter().copied();
+        let mut next: Vec<usize> =
+            [dims().filter(|d| *d <= width).max(), dims().filter(|d| *d >= width).min()].into_iter().flatten().collect();
+        next.dedup();
+        let drawn = self.rows.iter().filter(|m| m.point.d.is_some_and(|d| next.contains(&d)));
+        let norms = drawn.filter_map(|m| Some((Self::least_norm(m)?, m.point.origin)));
+        norms.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(norm, origin)| (norm, origin, next))
+    }
+
+    /// Trained layers beside those drawn at the widths next to theirs.
     fn trained(&self) -> Option<String> {
-        let trained = || self.rows.iter().filter(|m| m.point.origin == Origin::Trained).map(|m| &m.row);
-        let first = trained().next()?;
-        let near = self.config.dims.iter().copied().min_by_key(|d| d.abs_diff(first.width))?;
+        let trained = || self.rows.iter().filter(|m| m.point.origin == Origin::Trained);
+        let width = trained().next()?.row.width;
         let values =
-            |name: &str| -> Vec<f64> { trained().filter(|row| row.condition == name).filter_map(|row| row.value).collect() };
+            |name: &str| -> Vec<f64> { trained().filter(|m| m.row.condition == name).filter_map(|m| m.row.value).collect() };
         let range = |values: &[f64]| {
             let ends = (values.iter().copied().fold(f64::INFINITY, f64::min), values.iter().copied().fold(0.0, f64::max));
             format!("{} to {}", short(ends.0), short(ends.1))
         };
-        let sharp = values("sharpness");
-        let drawn = Origin::DRAWN
-            .into_iter()
-            .filter_map(|origin| self.mean(origin, near, "sharpness"))
-            .map(|e| e.value)
-            .fold(0.0, f64::max);
-        let sharper = sharp.iter().filter(|value| **value > drawn).count();
+        let norms: Vec<f64> = trained().filter_map(Self::least_norm).collect();
+        let (most, origin, next) = self.sharpest_drawn(width)?;
+        let larger = norms.iter().filter(|norm| **norm > most).count();
         let unmet: Vec<String> = self
             .names()
             .into_iter()
             .filter_map(|name| {
-                let not = trained().filter(|row| row.condition == name && row.verdict != "met").count();
+                let not = trained().filter(|m| m.row.condition == name && m.row.verdict != "met").count();
                 (not > 0).then(|| format!("{name} in {not}"))
             })
             .collect();
+        let one = norms.len() == 1;
         let unmet = if unmet.is_empty() {
-            "meet all conditions".to_owned()
+            format!("{} all conditions", if one { "meets" } else { "meet" })
         } else {
-            format!("miss {} of {} conditions ({})", unmet.len(), self.names().len(), unmet.join(", "))
+            let miss = if one { "misses" } else { "miss" };
+            format!("{miss} {} of {} conditions ({})", unmet.len(), self.names().len(), unmet.join(", "))
         };
-        let layers = plural(sharp.len(), "trained layer");
+        let next: Vec<String> = next.iter().map(usize::to_string).collect();
         Some(format!(
-            "{layers} of d = {} {unmet}; {sharper} of them are sharper than every initialisation: the least sharp head of a layer has {} of √(m ln kd), the sharpest initialisation {} at \
-             d = {near}; the largest ‖Θ‖_F of a layer is {}.",
-            first.width,
-            range(&sharp),
-            short(drawn),
+            "{} of d = {width} {unmet}; in {larger} of {} even the least ‖Θ‖_F of a head is larger than in every layer drawn at d = {}: it is {} in trained layers, {} of √(m ln kd), and at most \
+             {} in drawn ones ({}); the largest ‖Θ‖_F of a trained layer is {}.",
+            plural(norms.len(), "trained layer"),
+            norms.len(),
+            joined(&next),
+            range(&norms),
+            range(&values("sharpness")),
+            short(most),
+            origin.name(),
             range(&values("saturation")),
         ))
     }
 
     /// One line an initialisation.
     fn series(&self, of: impl Fn(Origin, usize) -> Option<Estimate>) -> Vec<Series> {
-        let mut dims = self.config.dims.clone();
-        dims.sort_unstable();
+        let dims = &self.config.dims;
         let line = |origin: Origin| Series::new(origin.name(), dims.iter().filter_map(|d| Some((*d as f64, of(origin, *d)?))));
         Origin::DRAWN.into_iter().map(line).filter(|series| !series.points.is_empty()).collect()
     }
@@ -580,7 +671,6 @@ impl Data<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::experiment::Measured;
     use attnlearn::data::TeacherSpec;
     use attnlearn::layer::{Head, Theta};
 
@@ -666,7 +756,12 @@ mod tests {
             "{}",
             as_is[2].text
         );
-        assert!(as_is[2].text.contains("becomes worse with d"), "{}", as_is[2].text);
+        assert!(as_is[2].headline().contains("becomes worse with d"), "{}", as_is[2].text);
+        assert!(
+            as_is[2].headline().contains("the largest ‖Θ‖_F of a layer goes as a power of d for 6 of 6"),
+            "{}",
+            as_is[2].text
+        );
         let sharp = findings(&|row| {
             if row.condition == "sharpness" {
                 row.value = row.value.map(|value| 0.5 + value);
@@ -677,24 +772,68 @@ mod tests {
         assert_eq!(as_is.len(), 3, "nothing was trained");
     }
 
-    /// A checkpoint's layers stand beside those drawn; a missing one is an error that says so.
+    /// What stops growing in the middle is no power, however well a line fits; what wobbles is.
+    #[test]
+    fn bent_lines_are_no_powers() {
+        let values = |of: fn(f64) -> f64| {
+            let dims = [16, 32, 64, 128, 256, 512, 768];
+            let wobble = move |d: usize, draw: u64| 1.0 + 0.02 * ((7 * draw + d as u64 / 16) % 5) as f64;
+            Errors::new(dims.into_iter().flat_map(move |d| (0..4).map(move |draw| (d, draw, of(d as f64) * wobble(d, draw)))))
+        };
+        let mup = Law::of(&values(|d| (d / 4.0).min(64.0).powf(-0.5))).unwrap();
+        assert!(mup.bend.is_some_and(|(d, first, last)| d == 128 && first < -0.4 && last > -0.3), "{mup}");
+        assert!(mup.to_string().starts_with("none (no power of d: −0."), "{mup}");
+        let gpt = Law::of(&values(|d| 4e-4 * d)).unwrap();
+        assert!(gpt.bend.is_none() && (gpt.exponent.value - 1.0).abs() < 0.05, "{gpt}");
+        assert!(Law::of(&Errors::new([(16, 1, 1.0), (32, 1, 2.0), (64, 1, 4.0)])).is_none(), "one draw");
+    }
+
+    /// A checkpoint's layers stand beside those drawn, and it is read first; a missing one is refused before anything is measured.
     #[test]
     fn checkpoints_are_read() {
         let with = Config { checkpoint: "no/such/file".into(), ..config() };
-        let point = OfInitialisations::points(&with, 1).pop().unwrap();
+        let point = OfInitialisations::points(&with, 1).remove(0);
         assert!(point.origin == Origin::Trained && OfInitialisations::measure(&point, &|| false).is_err());
+        let refused = OfInitialisations::check(&with).unwrap_err().to_string();
+        assert!(refused.starts_with("no/such/file: ") && refused.contains("leave `checkpoint` empty"), "{refused}");
+        assert!(OfInitialisations::check(&config()).is_ok());
+        let empty = tempfile::NamedTempFile::with_suffix(".safetensors").unwrap();
+        let unreadable = Config { checkpoint: empty.path().display().to_string(), ..config() };
+        assert!(OfInitialisations::check(&unreadable).unwrap_err().to_string().contains(&unreadable.checkpoint));
         let mut rows = measured(|_| ());
         let layer = TeacherSpec::dense(32, 4, 40.0).draw(&mut ChaCha8Rng::seed_from_u64(4)).unwrap();
         let own = rows_of(&layer, 128, Some(3)).unwrap();
         rows.extend(own.into_iter().map(|row| Measured { point: point.clone(), row, seconds: 0.0 }));
         let summary = OfInitialisations::summarise(&with, &rows).unwrap();
         assert!(
-            summary.findings[3].headline().contains("1 of them are sharper than")
+            summary.findings[3].headline().starts_with("1 trained layer of d = 32 misses")
+                && summary.findings[3].headline().contains("in 1 of 1 even the least ‖Θ‖_F of a head is larger")
                 && summary.findings[3].headline().contains("saturation in 1"),
             "{}",
             summary.findings[3].text
         );
         let Panel::Chart(chart) = &summary.figures[0].panels[0] else { unreachable!() };
         assert!(chart.series.iter().any(|series| series.look == Look::Dots && series.points[0].note == "layer 3"));
+    }
+
+    /// More heads have less sharpness at the same norm: it is norms that are compared, at the widths on both sides.
+    #[test]
+    fn numbers_of_heads_are_not_compared() {
+        let mut rows = measured(|_| ());
+        let point = OfInitialisations::points(&Config { checkpoint: "file".into(), ..config() }, 1).remove(0);
+        let layer = TeacherSpec::dense(48, 16, 1.5).draw(&mut ChaCha8Rng::seed_from_u64(4)).unwrap();
+        let own = rows_of(&layer, 128, Some(0)).unwrap();
+        let sharpness = |row: &Row| (row.condition == "sharpness").then_some(row.value).flatten();
+        let drawn = rows.iter().filter_map(|m| sharpness(&m.row)).fold(0.0, f64::max);
+        assert!(own.iter().find_map(sharpness).unwrap() < drawn);
+        rows.extend(own.into_iter().map(|row| Measured { point: point.clone(), row, seconds: 0.0 }));
+        let said = &OfInitialisations::summarise(&config(), &rows).unwrap().findings[3];
+        assert!(
+            said.headline()
+                .contains("in 1 of 1 even the least ‖Θ‖_F of a head is larger than in every layer drawn at d = 32 and 64")
+                && said.text.contains("it is 1.50 to 1.50 in trained layers"),
+            "{}",
+            said.text
+        );
     }
 }

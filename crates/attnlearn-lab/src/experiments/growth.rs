@@ -6,12 +6,15 @@
 //! n ∝ m^α d^β k^γ,        log n / log(dk) ∝ m^ω        the theorem: ω ≤ 3
 //! ```
 //!
+//! from sizes of which every teacher was found, and needed more than the fewest examples tried: others say only that it took more, or less. As examples are tried between
+//! two limits, ω cannot come out larger than from the lower limit at the fewest heads to the upper one at the most; where that is below 3, nothing is said about the theorem.
+//!
 //! A layer of m heads of full rank has `2md²` unknowns and a sequence `kd` numbers: no learner can do with fewer than `2md/k` sequences, the counting bound
 //! (α, β, γ = 1, 1, −1). The practical learner is asked for the least multiple of it above which it never failed, and for its time at four times the bound. The six phases
 //! are asked how many examples agreement alone needs, as the paper has it, for an answer that explains all but [`AGREED`] of held-out outputs; and how many examples and how
 //! much time a whole run takes, with its separated round and its polish. Whole runs read 2¹⁹ examples in phase 3 even where fewer would do.
 
-use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, seeds};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_examples, judge, part, sculpt};
 use crate::stats::{self, Estimate, short};
@@ -19,10 +22,8 @@ use attnlearn::Result;
 use attnlearn::data::TeacherSpec;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::sculpt::{Learned, Outcome};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Multiples of the counting bound, the easiest first.
 const MULTIPLES: [f64; 10] = [8.0, 4.0, 3.0, 2.5, 2.0, 1.75, 1.5, 1.35, 1.2, 1.1];
@@ -165,6 +166,7 @@ impl Experiment for Growth {
         "How do examples and time grow with m, d and k, of the six phases and of the practical learner?";
     const CLAIM: &'static str = "The theorem allows (dk)^O(m³), in time and so in examples. Unknowns are so many that at least 2md/k sequences are needed.";
     const TOGETHER: bool = false;
+    const REVISION: u32 = 1;
     type Config = Config;
     type Point = Point;
     type Row = Row;
@@ -191,9 +193,8 @@ impl Experiment for Growth {
         for (learner, limit) in [(Learner::Descend, config.starts as f64), (Learner::Sculpt, config.most_examples as f64)] {
             for [m, d, k] in config.problems(learner) {
                 for asked in [Asked::Time, Asked::Fewest] {
-                    let of =
-                        |s: u64| Point { learner, asked, m, d, k, norm: config.norm, limit, seed: seed.wrapping_mul(1000) + s };
-                    points.extend((0..config.seeds).map(of));
+                    let of = |seed: u64| Point { learner, asked, m, d, k, norm: config.norm, limit, seed };
+                    points.extend(seeds(seed, config.seeds).map(of));
                 }
             }
         }
@@ -201,7 +202,7 @@ impl Experiment for Growth {
     }
 
     fn measure(point: &Point, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Row>> {
-        let teacher = TeacherSpec::dense(point.d, point.m, point.norm).draw(&mut ChaCha8Rng::seed_from_u64(point.seed))?;
+        let teacher = TeacherSpec::dense(point.d, point.m, point.norm).draw_from(point.seed)?;
         let row = match (point.learner, point.asked) {
             (Learner::Descend, Asked::Fewest) => fewest_multiple(point, &teacher, stop)?,
             (Learner::Descend, Asked::Time) => by_descent(point, &teacher, PLENTY, stop)?,
@@ -232,20 +233,21 @@ impl Experiment for Growth {
         let whole = told(Learner::Sculpt, Asked::Time, &seconds);
         let findings = vec![
             Finding::open(counting_sentence(rows, &counting)),
-            Finding::open(format!("Its time at {} times that bound grows as {}.", short(PLENTY), pace.powers())),
-            agreement_sentence(rows, &agreeing),
             Finding::open(format!(
-                "Whole runs of the six phases, separated round and polish included, find {}; their time grows as {}.",
-                found_of(rows, Learner::Sculpt, Asked::Time),
-                whole.powers()
+                "The practical learner's time at {} times the counting bound grows as {}.",
+                short(PLENTY),
+                pace.powers()
             )),
+            agreement_sentence(config, rows, &agreeing),
+            Finding::open(whole_sentence(rows, &whole)),
         ];
         let figures = vec![
             Figure {
                 name: "growth-examples".into(),
                 title: "Examples needed".into(),
                 caption: "Fewest sequences that suffice, geometric means over teachers, one size varied at a time. Dashed: the counting bound, fewer than which no learner can \
-                          do with. The six phases, by agreement alone, need thousands of times as many."
+                          do with. The six phases are those of agreement alone, and their answers need only explain all but a hundredth of held-out outputs; the practical learner's have every \
+                          matrix within a millionth."
                     .into(),
                 panels: panels(config, rows, Asked::Fewest, "sequences", &examples),
             },
@@ -313,34 +315,46 @@ struct Fits {
     order: Option<Estimate>,
     /// Growth with one head more.
     factor: Option<Estimate>,
+    /// m of the sizes that ω is fitted to.
+    heads: Vec<usize>,
+}
+
+/// Whether all of a size were found, with more than the fewest examples tried.
+fn complete(of: &[&Found]) -> bool {
+    let cut = |found: &Found| {
+        found.point.learner == Learner::Sculpt && found.point.asked == Asked::Fewest && found.row.examples <= FEWEST
+    };
+    !of.is_empty() && of.iter().all(|found| found.row.found && !cut(found))
 }
 
 impl Fits {
     fn of(config: &Config, rows: &Measurements<Growth>, learner: Learner, asked: Asked, value: &dyn Fn(&Found) -> f64) -> Self {
         let along = |size: Size| -> Vec<&Found> {
-            let values = config.values(learner, size);
-            values.iter().flat_map(|at| sized(config, rows, learner, asked, size, *at)).filter(|found| found.row.found).collect()
+            let at = |value: &usize| sized(config, rows, learner, asked, size, *value).collect::<Vec<_>>();
+            config.values(learner, size).iter().map(at).filter(|of| complete(of)).flatten().collect()
         };
         let powers = SIZES.map(|size| {
-            stats::exponent(
-                &along(size).iter().map(|found| (problem(&found.point)[size as usize] as f64, value(found))).collect::<Vec<_>>(),
-            )
+            let at = |found: &&Found| (found.point.seed, problem(&found.point)[size as usize] as f64, value(found));
+            stats::exponent_over_seeds(along(size).iter().map(at))
         });
-        let order = |found: &&Found| {
-            let Point { m, d, k, .. } = found.point;
-            (m as f64, value(found).ln() / ((d * k) as f64).ln())
-        };
         let heads = along(Size::Heads);
-        let logs: Vec<(f64, f64)> = heads.iter().map(|found| (found.point.m as f64, value(found).ln())).collect();
-        let factor = stats::slope(&logs).map(|log| Estimate { value: log.value.exp(), low: log.low.exp(), high: log.high.exp() });
-        Self { powers, order: stats::exponent(&heads.iter().map(order).collect::<Vec<_>>()), factor }
+        let order = |found: &&Found| {
+            let Point { m, d, k, seed, .. } = found.point;
+            (seed, m as f64, value(found).ln() / ((d * k) as f64).ln())
+        };
+        let log = |found: &&Found| (found.point.seed, found.point.m as f64, value(found).ln());
+        let factor = stats::slope_over_seeds(heads.iter().map(log));
+        let factor = factor.map(|log| Estimate { value: log.value.exp(), low: log.low.exp(), high: log.high.exp() });
+        let order = stats::exponent_over_seeds(heads.iter().map(order));
+        let distinct: BTreeSet<usize> = heads.iter().map(|found| found.point.m).collect();
+        Self { powers, order, factor, heads: distinct.into_iter().collect() }
     }
 
     /// `m^1.0 (0.9 to 1.1), …`.
     fn powers(&self) -> String {
         let one = |(size, power): (Size, &Option<Estimate>)| match power {
             Some(power) => format!("{}^{power}", size.letter()),
-            None => format!("{}^? (too few successes)", size.letter()),
+            None => format!("{}^? (too few sizes)", size.letter()),
         };
         SIZES.into_iter().zip(&self.powers).map(one).collect::<Vec<_>>().join(", ")
     }
@@ -377,12 +391,16 @@ fn found_of(rows: &Measurements<Growth>, learner: Learner, asked: Asked) -> Stri
 
 /// Sizes at which none was found.
 fn missed(rows: &Measurements<Growth>, learner: Learner, asked: Asked) -> String {
-    let mut sizes: BTreeSet<[usize; 3]> = asked_of(rows, learner, asked).map(|row| problem(&row.point)).collect();
+    let mut missing: BTreeSet<[usize; 3]> = asked_of(rows, learner, asked).map(|row| problem(&row.point)).collect();
     asked_of(rows, learner, asked).filter(|row| row.row.found).for_each(|row| {
-        sizes.remove(&problem(&row.point));
+        missing.remove(&problem(&row.point));
     });
-    let sizes: Vec<String> = sizes.into_iter().map(|[m, d, k]| format!("m, d, k = {m}, {d}, {k}")).collect();
-    if sizes.is_empty() { String::new() } else { format!(" (none with {})", sizes.join(" or ")) }
+    if missing.is_empty() { String::new() } else { format!(" (none with {})", sizes(missing)) }
+}
+
+/// `m, d, k = 2, 8, 3 or …`.
+fn sizes(of: BTreeSet<[usize; 3]>) -> String {
+    of.into_iter().map(|[m, d, k]| format!("m, d, k = {m}, {d}, {k}")).collect::<Vec<_>>().join(" or ")
 }
 
 fn bound(point: &Point) -> f64 {
@@ -396,40 +414,72 @@ fn counting_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
         SIZES.into_iter().zip(&fits.powers).filter(|(size, power)| power.is_some_and(|p| p.above(counted[*size as usize])));
     let faster: Vec<&str> = faster.map(|(size, _)| size.letter()).collect();
     let verdict = if fits.powers.iter().any(Option::is_none) {
-        "too few successes to compare".into()
+        "too few sizes to compare".into()
     } else if faster.is_empty() {
         "no faster".into()
     } else {
         format!("faster in {}", faster.join(" and "))
     };
-    let times: Vec<f64> = asked_of(rows, Learner::Descend, Asked::Fewest)
-        .filter(|row| row.row.found)
-        .map(|row| row.row.examples as f64 / bound(&row.point))
-        .collect();
-    let times =
-        if times.is_empty() { String::new() } else { format!("; it needs {} times that bound", stats::geometric(&times)) };
+    let mut times: BTreeMap<[usize; 3], Vec<f64>> = BTreeMap::new();
+    for row in asked_of(rows, Learner::Descend, Asked::Fewest).filter(|row| row.row.found) {
+        times.entry(problem(&row.point)).or_default().push(row.row.examples as f64 / bound(&row.point));
+    }
+    let times: Vec<f64> = times.values().map(|of| stats::geometric(of).value).collect();
+    let most = |pick: fn(f64, f64) -> f64| times.iter().copied().reduce(pick).map(short);
+    let times = match (most(f64::min), most(f64::max)) {
+        (Some(least), Some(most)) => format!("; it needs {least} to {most} times that bound, depending on the size"),
+        _ => String::new(),
+    };
+    let starts = asked_of(rows, Learner::Descend, Asked::Fewest).map(|row| row.point.limit).fold(0.0, f64::max);
     format!(
-        "The practical learner finds {}{}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1, so {verdict}{times}.",
+        "Within {} starts the practical learner finds {}{}; its fewest examples grow as {}, and counting unknowns says m^1, d^1, k^−1, so {verdict}{times}.",
+        short(starts),
         found_of(rows, Learner::Descend, Asked::Fewest),
         missed(rows, Learner::Descend, Asked::Fewest),
         fits.powers()
     )
 }
 
+/// The largest ω that limits on examples let through.
+fn attainable(config: &Config, heads: &[usize]) -> Option<f64> {
+    let (least, most) = (*heads.first()? as f64, *heads.last()? as f64);
+    (least < most).then(|| ((config.most_examples as f64).ln() / (FEWEST as f64).ln()).ln() / (most / least).ln())
+}
+
+/// Time of whole runs, all of which read some examples however easy the problem.
+fn whole_sentence(rows: &Measurements<Growth>, fits: &Fits) -> String {
+    let read = || asked_of(rows, Learner::Sculpt, Asked::Time).map(|row| row.row.examples);
+    let least = read().min().unwrap_or(0);
+    format!(
+        "Whole runs of the six phases, separated round and polish included, find {}; their time grows as {}, though {} of {} read no more than {least} examples, the fewest that any reads.",
+        found_of(rows, Learner::Sculpt, Asked::Time),
+        fits.powers(),
+        read().filter(|examples| *examples == least).count(),
+        read().count(),
+    )
+}
+
 /// Examples of agreement alone beside the theorem, and beside the practical learner.
-fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> Finding {
-    let order = match (fits.order, fits.factor) {
-        (Some(order), Some(factor)) => {
-            let verdict = if order.below(THEOREM) {
-                "below the theorem's 3"
-            } else if order.above(THEOREM) {
-                "above the theorem's 3"
-            } else {
-                "not to be told from the theorem's 3"
+fn agreement_sentence(config: &Config, rows: &Measurements<Growth>, fits: &Fits) -> Finding {
+    // The theorem is beyond what could have been seen.
+    let most = attainable(config, &fits.heads);
+    let telling = most.is_some_and(|most| most > THEOREM);
+    let order = match (fits.order, fits.factor, most) {
+        (Some(order), Some(factor), Some(most)) => {
+            let verdict = match () {
+                () if !telling => format!(
+                    "which says nothing about the theorem's 3, as no more than {} could be seen with {FEWEST} to {} examples",
+                    short(most),
+                    config.most_examples
+                ),
+                () if order.below(THEOREM) => "below the theorem's 3".into(),
+                () if order.above(THEOREM) => "above the theorem's 3".into(),
+                () => "not to be told from the theorem's 3".into(),
             };
-            format!("times {factor} for a further head, their logarithm over that of dk as m^{order}, {verdict}")
+            let heads = fits.heads.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            format!("times {factor} for a further head (m = {heads}), their logarithm over that of dk as m^{order}, {verdict}")
         }
-        _ => "too few successes to say how they grow with heads".into(),
+        _ => "too few sizes to say how they grow with heads".into(),
     };
     let ratio = |row: &Found| {
         let same = |other: &&Found| {
@@ -438,10 +488,17 @@ fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> Finding {
         let other = asked_of(rows, Learner::Descend, Asked::Fewest).find(same)?;
         row.row.found.then(|| row.row.examples as f64 / other.row.examples as f64)
     };
-    let ratios: Vec<f64> = asked_of(rows, Learner::Sculpt, Asked::Fewest).filter_map(ratio).collect();
+    let ratios: Vec<([usize; 3], f64)> =
+        asked_of(rows, Learner::Sculpt, Asked::Fewest).filter_map(|row| Some((problem(&row.point), ratio(row)?))).collect();
+    let both: BTreeSet<[usize; 3]> = ratios.iter().map(|(problem, _)| *problem).collect();
+    let ratios: Vec<f64> = ratios.into_iter().map(|(_, ratio)| ratio).collect();
     let beside = match ratios.len() {
         0 => String::new(),
-        n => format!("; {} times what the practical learner needs of the same teachers ({n} pairs)", stats::geometric(&ratios)),
+        n => format!(
+            "; for a hundredth of the outputs unexplained they need {} times what the practical learner needs for matrices within a millionth ({n} teachers of {})",
+            stats::geometric(&ratios),
+            sizes(both)
+        ),
     };
     let least = asked_of(rows, Learner::Sculpt, Asked::Fewest).filter(|row| row.row.found && row.row.examples == FEWEST).count();
     let least =
@@ -452,7 +509,7 @@ fn agreement_sentence(rows: &Measurements<Growth>, fits: &Fits) -> Finding {
         found_of(rows, Learner::Sculpt, Asked::Fewest),
         fits.powers()
     );
-    let order = |is: fn(&Estimate, f64) -> bool| fits.order.is_some_and(|order| is(&order, THEOREM));
+    let order = |is: fn(&Estimate, f64) -> bool| telling && fits.order.is_some_and(|order| is(&order, THEOREM));
     Finding::judged(text, order(Estimate::below), order(Estimate::above))
 }
 
@@ -562,15 +619,32 @@ mod tests {
         let (slow, fast) = (told([1, 1, -1]), told([2, 1, -1]));
         assert!(slow[0].text.contains("no faster") && fast[0].text.contains("faster in m;"), "{slow:?} {fast:?}");
         assert!(fast[1].text.contains("m^2.00") && slow[2].text.contains("as m^1.00"), "{slow:?} {fast:?}");
-        assert!(slow[2].text.contains("times 576 (") && slow[2].text.contains("below the theorem's 3"), "{slow:?}");
-        let order = |value: f64| {
+        // One head needs fewer examples than the fewest tried, and is left out.
+        assert!(slow[2].text.contains("times 576 (") && slow[2].text.contains("(m = 2, 3)"), "{slow:?}");
+        let order = |value: f64, most_examples: u64| {
             let order = Some(Estimate { value, low: value - 0.5, high: value + 0.5 });
-            agreement_sentence(&made_up([1, 1, -1]), &Fits { powers: [None; 3], order, factor: Some(Estimate::exact(9.0)) })
+            let fits = Fits { powers: [None; 3], order, factor: Some(Estimate::exact(9.0)), heads: vec![2, 3] };
+            agreement_sentence(&Config { most_examples, ..config() }, &made_up([1, 1, -1]), &fits)
         };
-        assert_eq!([2.0, 3.2, 4.0].map(|value| order(value).stance), [Stance::Agrees, Stance::Open, Stance::Differs]);
-        assert!(
-            order(4.0).text.contains("above the theorem's 3") && order(3.2).text.contains("not to be told from the theorem's 3")
-        );
+        let stances = [2.0, 3.2, 4.0].map(|value| order(value, 1 << 62).stance);
+        assert_eq!(stances, [Stance::Agrees, Stance::Open, Stance::Differs]);
+        assert!(order(2.0, 1 << 62).text.contains("below the theorem's 3"));
+        assert!(order(4.0, 1 << 62).text.contains("above the theorem's 3"));
+        assert!(order(3.2, 1 << 62).text.contains("not to be told from the theorem's 3"));
+        // With fewer examples 3 could never be seen: a smaller exponent is no evidence.
+        let blind = order(1.0, 1 << 21);
+        assert!(blind.stance == Stance::Open && blind.text.contains("no more than 1.59 could be seen"), "{blind:?}");
+    }
+
+    /// A size with a teacher that was not found says only that it takes more.
+    #[test]
+    fn sizes_cut_by_limits_are_left_out() {
+        let mut rows = made_up([1, 1, -1]);
+        let mut missed = rows.iter_mut().filter(|row| row.point.learner == Learner::Descend && row.point.m == 3);
+        missed.next().unwrap().row.found = false;
+        let examples = |found: &Found| found.row.examples as f64;
+        let fits = |asked| Fits::of(&config(), &rows, Learner::Descend, asked, &examples).heads;
+        assert_eq!([fits(Asked::Time), fits(Asked::Fewest)], [vec![1, 2], vec![1, 2, 3]]);
     }
 
     #[test]

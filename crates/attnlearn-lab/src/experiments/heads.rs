@@ -9,10 +9,10 @@
 //!
 //! which is the `√(d²/M)` of theory's excess risk. λ is the kernel's best for every target; heads of larger M contain those of smaller.
 
-use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, seeds};
 use crate::features::{
     Column, Errors, NOTHING, Named, Task, best_ridges, column_texts, errors_of, fit, joined, parse_targets, points, predict,
-    seeds, title,
+    title,
 };
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{self, Estimate, short};
@@ -232,6 +232,9 @@ impl Seen<'_> {
         let agree = fitted.iter().filter(|(b, _)| !b.above(RATE + ALIKE) && !b.below(RATE - ALIKE)).count();
         let converging = fitted.iter().filter(|(b, _)| b.below(0.0)).count();
         let slower = fitted.iter().any(|(b, _)| b.above(RATE + ALIKE));
+        if fitted.iter().any(|(b, _)| !(b.low.is_finite() && b.high.is_finite())) {
+            return Some(Finding::open("One seed does not say how fast predictions of M heads approach the kernel's."));
+        }
         (!parts.is_empty()).then(|| {
             let text = format!(
                 "Predictions of M heads approach the kernel's in {converging} of {} cases, from M = {from} to {most} as M^b with a b that is not to be told from theory's −0.5 (within {ALIKE}) in \

@@ -9,15 +9,13 @@
 //! should shrink onto the affine hull of the heads: its widths along the hull's `m − 1` directions stay, those across it vanish. Widths are compared between the first body, of
 //! `d²/4` rows, and the last, of `8d²`.
 
-use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, seeds};
 use crate::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::linalg::{Mat, frobenius};
 use attnlearn::sculpt::{self, Heads, Settings};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -86,6 +84,7 @@ impl Experiment for Phases {
         "Is the body of attention matrices sculpted as the proof has it, and what comes out of it before any polish?";
     const CLAIM: &'static str = "Rows on which all heads agree cut the body down to the affine hull of the attention matrices: it stays wide along the hull, and vanishes across it.";
     const TOGETHER: bool = false;
+    const REVISION: u32 = 1;
     type Config = Config;
     type Point = Point;
     type Row = Row;
@@ -103,12 +102,12 @@ impl Experiment for Phases {
 
     fn points(config: &Config, seed: u64) -> Vec<Point> {
         let Config { d, k, m, norm, most_examples, .. } = *config;
-        (0..config.seeds).map(|s| Point { d, k, m, norm, most_examples, seed: seed.wrapping_mul(1000) + s }).collect()
+        seeds(seed, config.seeds).map(|seed| Point { d, k, m, norm, most_examples, seed }).collect()
     }
 
     fn measure(point: &Point, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Row>> {
         let Point { d, k, m, norm, most_examples, seed } = *point;
-        let teacher = TeacherSpec::dense(d, m, norm).draw(&mut ChaCha8Rng::seed_from_u64(seed))?;
+        let teacher = TeacherSpec::dense(d, m, norm).draw_from(seed)?;
         let stream = TeacherStream::new(&teacher, k, InputDistribution::Boolean, seed, None);
         let settings = Settings {
             heads: Heads::Given(m),
@@ -145,10 +144,11 @@ impl Experiment for Phases {
     }
 
     fn summarise(config: &Config, rows: &Measurements<Self>) -> Result<Summary> {
-        let findings = vec![shrinking(config, rows)?, answer(config, rows)];
+        let mut findings = shrinking(config, rows);
+        findings.push(answer(config, rows));
         Ok(Summary {
             findings,
-            figures: [Some(widths(rows)), matrices(config, rows)].into_iter().flatten().collect(),
+            figures: [Some(widths(config, rows)), matrices(config, rows)].into_iter().flatten().collect(),
             tables: Vec::new(),
         })
     }
@@ -167,40 +167,88 @@ fn of(rows: &Measurements<Phases>, what: What) -> impl Iterator<Item = &Seen> {
     rows.iter().filter(move |seen| seen.row.what == what)
 }
 
-/// Last width over first, of every seed and direction.
-fn ratios(rows: &Measurements<Phases>, what: What) -> Vec<f64> {
-    let mut lines: BTreeMap<(u64, usize), Vec<(u64, f64)>> = BTreeMap::new();
-    for seen in of(rows, what) {
-        lines.entry((seen.point.seed, seen.row.index)).or_default().push((seen.row.rows, seen.row.value));
+/// The largest distance between two heads of every teacher of which all were found.
+fn distances(config: &Config, rows: &Measurements<Phases>) -> BTreeMap<u64, f64> {
+    let mut truths: BTreeMap<u64, Vec<Mat<f64>>> = BTreeMap::new();
+    for ((seed, _), [truth, _]) in heads(config, rows) {
+        truths.entry(seed).or_default().push(truth);
     }
-    let ratio = |line: Vec<(u64, f64)>| {
-        let (first, last) = (line.iter().min_by_key(|one| one.0)?, line.iter().max_by_key(|one| one.0)?);
-        (first.0 < last.0 && first.1 > 0.0).then(|| last.1 / first.1)
+    let largest = |heads: Vec<Mat<f64>>| {
+        let pairs = (0..heads.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+        pairs.map(|(i, j)| frobenius((&heads[i] - &heads[j]).as_ref())).reduce(f64::max)
     };
-    lines.into_values().filter_map(ratio).collect()
+    let whole = truths.into_iter().filter(|(_, heads)| heads.len() == config.m);
+    whole.filter_map(|(seed, heads)| Some((seed, largest(heads)?))).collect()
 }
 
-/// Whether the body shrinks across the hull and not along it.
-fn shrinking(config: &Config, rows: &Measurements<Phases>) -> Result<Finding> {
-    let (along, across) = (ratios(rows, What::Hull), ratios(rows, What::Across));
-    let seeds = config.seeds as usize;
-    let grown: Vec<u64> = of(rows, What::Across).map(|seen| seen.row.rows).collect();
-    let (Some(fewest), Some(most)) = (grown.iter().min(), grown.iter().max()) else {
-        return Ok(Finding::open(format!("Too few rows agree for a body: none of {seeds} teachers had one.")));
+/// How wide the body of so many slabs is in one teacher.
+struct Body {
+    /// Along the direction of the hull in which it is widest.
+    along: f64,
+    /// Across the hull, the geometric mean over directions.
+    across: f64,
+    /// Whether it is as wide along the hull as it must be to hold all heads.
+    holds: bool,
+}
+
+/// The bodies of every number of slabs, a teacher each.
+///
+/// Two heads are `D` apart along a hull of `m − 1` orthonormal directions, so a body with both is `D/√(m−1)` wide or more in one of them.
+fn bodies(config: &Config, rows: &Measurements<Phases>) -> BTreeMap<u64, Vec<Body>> {
+    let mut widths: BTreeMap<(u64, u64), [Vec<f64>; 2]> = BTreeMap::new();
+    for (place, what) in [What::Hull, What::Across].into_iter().enumerate() {
+        of(rows, what).for_each(|seen| widths.entry((seen.row.rows, seen.point.seed)).or_default()[place].push(seen.row.value));
+    }
+    let apart = distances(config, rows);
+    let mut bodies: BTreeMap<u64, Vec<Body>> = BTreeMap::new();
+    for ((slabs, seed), [along, across]) in widths {
+        let (Some(along), Some(apart)) = (along.into_iter().reduce(f64::max), apart.get(&seed)) else { continue };
+        let holds = along >= apart / ((config.m.max(2) - 1) as f64).sqrt();
+        bodies.entry(slabs).or_default().push(Body { along, across: stats::geometric(&across).value, holds });
+    }
+    bodies
+}
+
+/// Whether the body is cut down to the hull and holds all heads, and what becomes of it with the most slabs.
+fn shrinking(config: &Config, rows: &Measurements<Phases>) -> Vec<Finding> {
+    let bodies = bodies(config, rows);
+    let Some((most, last)) = bodies.last_key_value() else {
+        return vec![Finding::open(format!("Too few rows agree for a body: none of {} teachers had one.", config.seeds))];
     };
-    let (along, across) = (stats::geometric(&along), stats::geometric(&across));
-    let text = |verdict: &str| {
+    let held = |bodies: &[Body]| bodies.iter().filter(|body| body.holds).count();
+    let ratio = |bodies: &[Body]| stats::geometric(&bodies.iter().map(|body| body.along / body.across).collect::<Vec<_>>());
+    let wide = |bodies: &[Body], of: fn(&Body) -> f64| stats::geometric(&bodies.iter().map(of).collect::<Vec<_>>());
+    let told = |slabs: u64, bodies: &[Body]| {
         format!(
-            "From {fewest} slabs to {most} the body's width falls to {across} of what it was across the heads' hull, and to {along} along it, so {verdict}."
+            "with {slabs} slabs it is {} wide along the hull and {} across it, and wide enough for all heads in {} of {} teachers",
+            wide(bodies, |body| body.along),
+            wide(bodies, |body| body.across),
+            held(bodies),
+            bodies.len()
         )
     };
-    Ok(if across.below(along.low) {
-        Finding::agrees(text("it is cut down to the hull"))
-    } else if across.above(along.high) {
-        Finding::differs(text("it stays wider across the hull than along it"))
-    } else {
-        Finding::open(text("no difference is to be told"))
-    })
+    // The most slabs with which most bodies can still hold all heads.
+    let Some((slabs, good)) = bodies.iter().rev().find(|(_, bodies)| 2 * held(bodies) > bodies.len()) else {
+        let text = format!("The body holds all heads of most teachers at no number of slabs: {}.", told(*most, last));
+        return vec![Finding::differs(text)];
+    };
+    let times = ratio(good);
+    let narrow = Finding::judged(
+        format!(
+            "While it can hold all heads of most teachers, up to {slabs} slabs, the body becomes {times} times as wide along their hull as across it: {}.",
+            told(*slabs, good)
+        ),
+        times.above(1.0),
+        times.below(1.0),
+    );
+    if slabs == most {
+        return vec![narrow];
+    }
+    let text = format!(
+        "With more slabs heads are cut off: {}. Rows on which heads agree only nearly have slabs without a point in common, which are widened alike until they have one.",
+        told(*most, last)
+    );
+    vec![narrow, Finding::differs(text)]
 }
 
 /// Matrices of a head: true and found.
@@ -224,7 +272,7 @@ fn answer(config: &Config, rows: &Measurements<Phases>) -> Finding {
         return Finding::open("By agreement alone no head was found.");
     }
     Finding::open(format!(
-        "Before any polish attention matrices are off by {} % ({} of {} heads found).",
+        "Before any polish attention matrices are off by {} % in the geometric mean (there is an answer for {} of {} heads).",
         percent(stats::geometric(&errors)),
         errors.len(),
         config.seeds as usize * config.m
@@ -235,24 +283,28 @@ fn percent(of: Estimate) -> Estimate {
     Estimate { value: 100.0 * of.value, low: 100.0 * of.low, high: 100.0 * of.high }
 }
 
-fn widths(rows: &Measurements<Phases>) -> Figure {
+fn widths(config: &Config, rows: &Measurements<Phases>) -> Figure {
     let series =
         [(What::Hull, "along the hull"), (What::Centre, "along its centre"), (What::Across, "across it")].map(|(what, label)| {
             let mut by_rows: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
             of(rows, what).for_each(|seen| by_rows.entry(seen.row.rows).or_default().push(seen.row.value));
             Series::new(label, by_rows.into_iter().map(|(rows, widths)| (rows as f64, stats::geometric(&widths))))
         });
-    let chart = Chart {
-        title: String::new(),
-        x: Axis::log("slabs, the best rows accepted"),
-        y: Axis::log("width of the body"),
-        series: series.into(),
-    };
+    let mut series: Vec<Series> = series.into();
+    let apart = distances(config, rows);
+    if !apart.is_empty() {
+        let apart = stats::geometric(&apart.into_values().collect::<Vec<_>>()).value;
+        let slabs = || of(rows, What::Hull).map(|seen| seen.row.rows);
+        let ends = [slabs().min(), slabs().max()].into_iter().flatten();
+        series.push(Series::theory("heads are apart", ends.map(|rows| (rows as f64, apart))));
+    }
+    let chart =
+        Chart { title: String::new(), x: Axis::log("slabs, the best rows accepted"), y: Axis::log("width of the body"), series };
     Figure {
         name: "phases-body".into(),
         title: "The body being sculpted".into(),
-        caption: "Widths by linear programs, geometric means over teachers and directions. All heads are in the body, so it stays wide along their hull; everywhere else more slabs should \
-                  make it narrow."
+        caption: "Widths by linear programs, geometric means over teachers and directions. While all heads are in the body it is as wide along their hull as they are apart, the dashed line; \
+                  everywhere else more slabs should make it narrow. Slabs without a point in common are widened alike until they have one."
             .into(),
         panels: vec![Panel::Chart(chart)],
     }
@@ -289,20 +341,21 @@ mod tests {
         Config { seeds: 2, d: 6, k: 3, m: 2, norm: 6.0, most_examples: 1_000_000 }
     }
 
-    /// Widths that fall by powers of the number of rows.
-    fn made_up(along: i32, across: i32) -> Vec<Seen> {
+    /// Two heads 10 apart, and widths along and across their hull, slabs by slabs.
+    fn made_up(widths: &[(u64, f64, f64)]) -> Vec<Seen> {
         let mut rows = Vec::new();
         for point in Phases::points(&config(), 1) {
-            for (what, power, index) in [(What::Hull, along, 0), (What::Across, across, 0), (What::Across, across, 1)] {
-                for n in [10_u64, 40, 160] {
-                    let wobble = 1.0 + 0.01 * (point.seed % 7 + index as u64) as f64;
-                    let value = wobble * (n as f64).powi(-power);
-                    rows.push(Measured {
-                        point: point.clone(),
-                        row: Row { what, rows: n, index, value: value * if n == 160 { wobble } else { 1.0 } },
-                        seconds: 1.0,
-                    });
-                }
+            let mut put = |what, slabs, index, value| {
+                rows.push(Measured { point: point.clone(), row: Row { what, rows: slabs, index, value }, seconds: 1.0 });
+            };
+            let wobble = 1.0 + 0.01 * (point.seed % 7) as f64;
+            for &(slabs, along, across) in widths {
+                put(What::Hull, slabs, 0, along * wobble);
+                (0..2).for_each(|i| put(What::Across, slabs, i, across));
+            }
+            for head in 0..2 {
+                put(What::Truth, head, 0, 10.0 * head as f64);
+                put(What::Found, head, 0, 10.0 * head as f64);
             }
         }
         rows
@@ -310,8 +363,17 @@ mod tests {
 
     #[test]
     fn sentences_follow_the_widths() {
-        let stance = |along, across| Phases::summarise(&config(), &made_up(along, across)).unwrap().findings[0].stance;
-        assert_eq!([stance(0, 1), stance(1, 0), stance(1, 1)], [Stance::Agrees, Stance::Differs, Stance::Open]);
+        let told = |widths: &[(u64, f64, f64)]| Phases::summarise(&config(), &made_up(widths)).unwrap().findings;
+        let stances = |widths: &[(u64, f64, f64)]| told(widths).iter().map(|one| one.stance).collect::<Vec<_>>();
+        // Cut down to the hull, heads and all.
+        assert_eq!(stances(&[(10, 90.0, 80.0), (40, 12.0, 0.1)]), [Stance::Agrees, Stance::Open]);
+        // The same, but more slabs cut heads off: nobody may call that as claimed.
+        let cut = told(&[(10, 90.0, 80.0), (40, 12.0, 0.1), (160, 2.0, 0.1)]);
+        assert_eq!([cut[0].stance, cut[1].stance], [Stance::Agrees, Stance::Differs]);
+        assert!(cut[0].text.contains("up to 40 slabs") && cut[1].text.contains("in 0 of 2 teachers"), "{cut:?}");
+        // Wider across than along, and never wide enough.
+        assert_eq!(stances(&[(10, 12.0, 80.0)]), [Stance::Differs, Stance::Open]);
+        assert_eq!(stances(&[(10, 2.0, 0.1)]), [Stance::Differs, Stance::Open]);
         let none = Phases::summarise(&config(), &[]).unwrap();
         assert!(none.findings[0].text.contains("none of 2") && none.findings[1].text.contains("no head"));
     }
@@ -324,8 +386,8 @@ mod tests {
         let rows = measured(&points[0]);
         assert_eq!(rows, measured(&points[0]));
         let rows: Vec<Seen> = rows.into_iter().map(|row| Measured { point: points[0].clone(), row, seconds: 1.0 }).collect();
-        let (along, across) = (ratios(&rows, What::Hull), ratios(&rows, What::Across));
-        assert!(!across.is_empty() && across.iter().all(|ratio| *ratio < along[0]), "{along:?} {across:?}");
+        let bodies = bodies(&config(), &rows);
+        assert!(bodies.len() > 2 && bodies.values().flatten().filter(|body| body.across < 0.2 * body.along).count() > 1);
         assert_eq!(matrices(&config(), &rows).unwrap().panels.len(), 4);
     }
 }

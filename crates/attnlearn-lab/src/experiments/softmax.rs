@@ -10,9 +10,9 @@
 //! Biased ones have the mean `diag(I_d, 0)`. A weight that is divided by a sum depends on all keys at once, as in the head
 //! `Σ_i softmax_i(⟨x_0, Θ x_i⟩) ⟨β, x_i⟩`, which is no sum over keys of a function of query and key. Theory speaks of ReLU alone; later work credits softmax over it.
 
-use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table};
+use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{
-    Errors, Kind, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, seeds, title,
+    Errors, Kind, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, title,
 };
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn::Result;
@@ -93,6 +93,10 @@ impl Experiment for Softmax {
             learners: vec![Named::Rfa, Named::Brfa, Named::RowRelu, Named::Softmax, Named::SharpSoftmax, Named::BiasedSoftmax],
             targets: targets.map(str::to_owned).to_vec(),
         }
+    }
+
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.n);
     }
 
     fn points(config: &Config, seed: u64) -> Vec<Point> {
@@ -284,7 +288,7 @@ mod tests {
             "{}",
             one.findings[1].text
         );
-        assert!(one.findings[2].text.contains("softmax on softmax head, scale 4"), "{}", one.findings[2].text);
+        assert!(one.findings[2].text.contains("softmax on softmax head (scale 4)"), "{}", one.findings[2].text);
         let other = made(|learner, head| if head == (learner == Named::Softmax) { 0.4 } else { 0.2 });
         assert!(
             other.findings[0].text.contains("softmax beats RFA on average p=2")

@@ -139,11 +139,12 @@ pub fn compare(a: &str, b: &str, on: &[(String, Ratio)]) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub fn joined(parts: &[String]) -> String {
-    match parts {
+pub fn joined<S: AsRef<str>>(parts: &[S]) -> String {
+    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+    match parts[..] {
         [] => String::new(),
-        [one] => one.clone(),
-        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+        [one] => one.into(),
+        [ref most @ .., last] => format!("{} and {last}", most.join(", ")),
     }
 }
 
@@ -159,12 +160,12 @@ pub fn title(text: &str) -> String {
         Ok(TargetSpec::Query { p }) => format!("query p={p}"),
         Ok(TargetSpec::Average { p }) => format!("average p={p}"),
         Ok(TargetSpec::Correlation { p, q, rotated }) => {
-            format!("correlation ({p},{q}){}", if rotated { ", rotated" } else { "" })
+            format!("{}correlation ({p},{q})", if rotated { "rotated " } else { "" })
         }
         Ok(TargetSpec::Mixed { gamma, simple, hard }) => {
-            format!("mixed γ={gamma}: {}, {}", title(&simple.to_string()), title(&hard.to_string()))
+            format!("mixed γ={gamma} ({} + {})", title(&simple.to_string()), title(&hard.to_string()))
         }
-        Ok(TargetSpec::Softmax { scale }) => format!("softmax head, scale {scale}"),
+        Ok(TargetSpec::Softmax { scale }) => format!("softmax head (scale {scale})"),
         Err(_) => text.to_owned(),
     }
 }
@@ -220,8 +221,8 @@ mod tests {
 
     #[test]
     fn names_for_people() {
-        assert_eq!(title("correlation:p=1,q=2,s=rotation"), "correlation (1,2), rotated");
-        assert_eq!(title("mixed:gamma=0.5,simple=average:p=1,hard=query:p=2"), "mixed γ=0.5: average p=1, query p=2");
-        assert_eq!(joined(&["a".into(), "b".into(), "c".into()]), "a, b and c");
+        assert_eq!(title("correlation:p=1,q=2,s=rotation"), "rotated correlation (1,2)");
+        assert_eq!(title("mixed:gamma=0.5,simple=average:p=1,hard=query:p=2"), "mixed γ=0.5 (average p=1 + query p=2)");
+        assert_eq!(joined(&["a", "b", "c"]), "a, b and c");
     }
 }

@@ -39,7 +39,7 @@ impl Named {
             Self::Brfa => "BRFA",
             Self::Rfmlp => "RFMLP",
             Self::Softmax => "softmax",
-            Self::SharpSoftmax => "softmax, β = 4",
+            Self::SharpSoftmax => "softmax (β = 4)",
             Self::BiasedSoftmax => "biased softmax",
             Self::RowRelu => "row-ReLU",
             Self::BiasedRowRelu => "biased row-ReLU",

@@ -6,4 +6,4 @@ mod task;
 
 pub use errors::{Errors, Kind, NOTHING, Ratio, Verdict, capital, compare, joined, points, title};
 pub use learners::Named;
-pub use task::{Column, Drawn, Fitted, Scored, Task, best_ridges, column_texts, errors_of, fit, parse_targets, predict, seeds};
+pub use task::{Column, Drawn, Fitted, Scored, Task, best_ridges, column_texts, errors_of, fit, parse_targets, predict};

@@ -65,11 +65,6 @@ pub struct Scored {
     pub ridge: f64,
 }
 
-/// `count` seeds, others for every seed of the user's.
-pub fn seeds(seed: u64, count: u64) -> impl Iterator<Item = u64> + Clone {
-    (0..count).map(move |s| seed.wrapping_mul(1000).wrapping_add(s))
-}
-
 /// Targets without noise from their texts, `; ` between them.
 pub fn parse_targets(texts: &str) -> Result<Vec<Column>> {
     texts.split("; ").map(|text| Ok(Column { target: text.parse()?, noise: 0.0 })).collect()

@@ -15,6 +15,8 @@ const LETTERS: f64 = 12.5;
 const LEADING: f64 = 15.0;
 /// Height of the area that is drawn in.
 const HEIGHT: f64 = 205.0;
+/// Least room to the right of the axes.
+const RIGHT: f64 = 14.0;
 /// Radius of a mark.
 const MARK: f64 = 3.4;
 /// Points from which on marks are small.
@@ -51,9 +53,10 @@ pub fn draw(chart: &Chart, styles: &Styles, full: f64) -> Drawing {
     let y_room = 0.38 * full;
     let widest = y_ticks.iter().map(|tick| tick.label.width(SMALL)).fold(0.0, f64::max).min(y_room);
     let above = wrap(&chart.y.label, LETTERS, full - 4.0);
-    let (left, right) = (widest + 9.0, 14.0);
+    let left = widest + 9.0;
     let top = above.len() as f64 * LEADING + 9.0;
-    let area = Area { x: &x, y: &y, left, top, width: full - left - right, height: HEIGHT };
+    let area = |right: f64| Area { x: &x, y: &y, left, top, width: full - left - right, height: HEIGHT };
+    let area = area(RIGHT.max(beyond(&area(0.0), &along.values)));
 
     let mut body = String::new();
     for (i, words) in above.iter().enumerate() {
@@ -169,6 +172,16 @@ fn x_ticks(area: &Area<'_>, values: &[f64]) -> Vec<Tick> {
         });
     }
     ticks
+}
+
+/// How far labels of the horizontal axis reach beyond its right end.
+fn beyond(area: &Area<'_>, values: &[f64]) -> f64 {
+    if area.x.named() {
+        return 0.0;
+    }
+    let reach = |tick: &Tick| Some(area.across(area.x.place(tick.value)?) + 0.5 * tick.label.width(SMALL));
+    let farthest = x_ticks(area, values).iter().filter_map(reach).fold(0.0, f64::max);
+    farthest + 2.0 - area.left - area.width
 }
 
 /// Draws ticks and grid of the horizontal axis; how much room they take below it.

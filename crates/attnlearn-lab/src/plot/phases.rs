@@ -2,7 +2,7 @@
 //!
 //! Phases 2 and 4 sculpt the body `K = {Θ : |⟨Θ, v_r⟩ − ℓ_r| ≤ ξ_r for every accepted row r}`. Its slabs have half-widths `η_r = ξ_r/‖v_r‖`, which sink as
 //! more rows are accepted and the best are kept. Phase 5 knows how wide K is: by linear programs along the directions of the heads' hull, where it
-//! stays wide, and across it, where it should be narrow; and by the eigenvalues `λ_j` of the slabs' normals, for the ellipsoid of mean slab `η`,
+//! stays wide as long as all heads are in it, along the hull's centre, and across both, where it should be narrow; and by the eigenvalues `λ_j` of the slabs' normals, for the ellipsoid of mean slab `η`,
 //!
 //! ```text
 //! {Θ̃ : Σ_r w_r ⟨ṽ_r, Θ̃⟩² ≤ η² Σ_r w_r},     half-axes η/√λ_j:     the m of the heads' span stay long.
@@ -79,11 +79,11 @@ pub fn body(records: &[Record]) -> Option<Figure> {
 
     let spans: Vec<&Stage<'_>> = stages.iter().filter(|stage| stage.record.phase == Phase::Span).collect();
     let sculpture = spans.iter().rev().map(|stage| &stage.record.sculpture).find(|widths| !widths.is_empty());
-    let widths = match sculpture {
-        Some(widths) => sculpted(widths),
-        None => [false, true].into_iter().flat_map(|apart| widths(&spans, apart)).collect(),
+    let (of, widths) = match sculpture {
+        Some(widths) => (Axis::log("slabs, the best rows accepted"), sculpted(widths)),
+        None => (rows(), [false, true].into_iter().flat_map(|apart| widths(&spans, apart)).collect()),
     };
-    push(&mut panels, "Widths of the body", rows(), Axis::log("width by linear programs"), widths);
+    push(&mut panels, "Widths of the body", of, Axis::log("width by linear programs"), widths);
 
     let axes = |stage: &&&Stage<'_>| !stage.record.spectrum.is_empty() && stage.eta > 0.0;
     let series = |stage: &&Stage<'_>| {
@@ -96,12 +96,11 @@ pub fn body(records: &[Record]) -> Option<Figure> {
 
     let mut caption = String::from(
         "Slabs: half-widths of the slabs that are kept, medians and quartiles, against the rows accepted so far. Widths: along the directions of \
-         the heads’ hull the body should stay wide, across it it should shrink; linear programs measure it with what is known after phase 5. Widest \
-         directions: as many half-axes as there are heads should stand out.",
+         the heads’ hull the body should stay wide, elsewhere it should shrink; linear programs measure it with what is known after phase 5, and slabs without a point in \
+         common are widened alike until they have one. Widest directions: as many half-axes as there are heads should stand out.",
     );
-    if let Some(stage) = spans.iter().rev().find(|stage| stage.record.widths.len() > 1 && !stage.record.spectrum.is_empty()) {
-        caption += &last_words(stage.record);
-    }
+    caption += &sculpture.and_then(|widths| widths.last()).map_or_else(String::new, last_widths);
+    caption += &spans.iter().rev().find_map(|stage| largest_step(&stage.record.spectrum)).unwrap_or_default();
     figure("phases-body", "The body being sculpted", &caption, panels)
 }
 
@@ -109,7 +108,7 @@ fn head_by_head(apart: bool) -> &'static str {
     if apart { ", head by head" } else { "" }
 }
 
-/// Widths after every phase 5 of one body, a series a direction; the last of a record's widths is across the hull.
+/// Widths after every phase 5 of one body, a series a direction; the last of a record's widths is along the hull's centre.
 fn widths(spans: &[&Stage<'_>], apart: bool) -> Vec<Series> {
     let of: Vec<_> = spans.iter().filter(|stage| stage.apart == apart && !stage.record.widths.is_empty()).collect();
     let along = of.iter().map(|stage| stage.record.widths.len() - 1).max().unwrap_or(0);
@@ -120,25 +119,31 @@ fn widths(spans: &[&Stage<'_>], apart: bool) -> Vec<Series> {
     let mut all: Vec<Series> = (0..along)
         .map(|i| series(format!("direction {}", i + 1), &|widths| widths[..widths.len() - 1].get(i).copied()))
         .collect();
-    all.push(series("across the hull".into(), &|widths| widths.last().copied()));
+    all.push(series("the centre".into(), &|widths| widths.last().copied()));
     all
 }
 
-/// What the last phase 5 shows, in numbers.
-fn last_words(record: &Record) -> String {
-    let (across, along) = record.widths.split_last().map_or((f64::NAN, &[][..]), |(last, rest)| (*last, rest));
-    let narrowest = along.iter().copied().fold(f64::INFINITY, f64::min);
-    let jump = |j: usize| (record.spectrum[j] / record.spectrum[j - 1]).sqrt();
-    let gap = (1..record.spectrum.len()).max_by(|a, b| jump(*a).total_cmp(&jump(*b)));
-    let gap = gap.map_or_else(String::new, |j| {
-        format!(", and the largest step between half-axes, by a factor of {}, follows direction {j}", short(jump(j)))
-    });
+/// How wide the body is in the end.
+fn last_widths(widths: &Widths) -> String {
+    let narrowest = widths.hull.iter().copied().fold(f64::INFINITY, f64::min);
+    let across = Quantiles::of(widths.others.iter().copied()).median;
+    if !(narrowest.is_finite() && across > 0.0) {
+        return String::new();
+    }
     format!(
-        " At the end the body is {} wide across the hull and at least {} along it, a ratio of {}{gap}.",
+        " With {} slabs the body is {} wide across the hull, in the median, and at least {} along it, a ratio of {}.",
+        widths.rows,
         short(across),
         short(narrowest),
         short(narrowest / across)
     )
+}
+
+/// Where the half-axes part.
+fn largest_step(spectrum: &[f64]) -> Option<String> {
+    let jump = |j: usize| (spectrum[j] / spectrum[j - 1]).sqrt();
+    let at = (1..spectrum.len()).max_by(|a, b| jump(*a).total_cmp(&jump(*b)))?;
+    Some(format!(" The largest step between half-axes, by a factor of {}, follows direction {at}.", short(jump(at))))
 }
 
 /// Widths of the body of ever more rows: along every direction of the hull, along its centre, and the median of those across, with their range.
@@ -278,13 +283,15 @@ mod tests {
         let figure = body(&records).unwrap();
         let widths = chart(&figure, "Widths of the body");
         let labels: Vec<&str> = widths.series.iter().map(|series| series.label.as_str()).collect();
-        assert_eq!(labels, ["direction 1", "across the hull", "direction 1, head by head", "across the hull, head by head"]);
+        assert_eq!(labels, ["direction 1", "the centre", "direction 1, head by head", "the centre, head by head"]);
         assert_eq!(xs(&widths.series[1]), [100.0, 400.0]);
         assert_eq!(xs(&widths.series[3]), [70.0]);
-        assert!(figure.caption.ends_with(
-            "is 0.0500 wide across the hull and at least 9.70 along it, a ratio of 194, and the largest step between half-axes, by a factor of 5.00, \
-             follows direction 2."
-        ));
+        assert!(figure.caption.ends_with(" The largest step between half-axes, by a factor of 5.00, follows direction 2."));
+        let last = last_widths(&Widths { rows: 64, hull: vec![9.7, 12.0], centre: 0.7, others: vec![0.01, 0.05, 0.3] });
+        assert_eq!(
+            last,
+            " With 64 slabs the body is 0.0500 wide across the hull, in the median, and at least 9.70 along it, a ratio of 194."
+        );
         let axes = &chart(&figure, "The widest directions").series;
         assert_eq!(axes.len(), 3);
         assert!((axes[0].points[0].y.value - 2.0).abs() < 1e-12 && (axes[0].points[2].y.value - 0.2).abs() < 1e-12);

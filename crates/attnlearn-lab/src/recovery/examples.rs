@@ -39,8 +39,8 @@ impl Inputs {
             Self::Boolean => "Boolean",
             Self::Gaussian => "Gaussian",
             Self::Sphere => "sphere",
-            Self::Correlated2 => "correlated, j⁻²",
-            Self::Correlated4 => "correlated, j⁻⁴",
+            Self::Correlated2 => "correlated (j⁻²)",
+            Self::Correlated4 => "correlated (j⁻⁴)",
         }
     }
 

@@ -10,4 +10,4 @@ pub use attempt::{Answered, Attempt, Criterion, Learner, Rate, Stage, Task};
 pub use examples::{Inputs, add_noise, counting_bound, draw_examples, part};
 pub use judge::{Judged, SAME_HEAD, judge, statistical_limit, unexplained};
 pub use learners::{Answer, Effort, agreement, descend, descend_starts, sculpt};
-pub use teachers::{nondegenerate, seeds};
+pub use teachers::nondegenerate;

@@ -10,11 +10,6 @@ use rand_chacha::ChaCha8Rng;
 /// Draws before it is given up: about half of all small layers will do.
 const DRAWS: usize = 1000;
 
-/// Different seeds for every seed of the user's.
-pub fn seeds(seed: u64, count: usize) -> impl Iterator<Item = u64> + Clone {
-    (0..count as u64).map(move |i| seed.wrapping_mul(1000).wrapping_add(i))
-}
-
 /// A random teacher that meets all non-degeneracy conditions for sequences of `k` tokens.
 pub fn nondegenerate(spec: &TeacherSpec, k: usize, seed: u64) -> Result<AttentionLayer> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -31,6 +26,7 @@ pub fn nondegenerate(spec: &TeacherSpec, k: usize, seed: u64) -> Result<Attentio
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
+    use crate::experiment::seeds;
 
     #[test]
     fn conditions_are_met_or_it_says_so() {

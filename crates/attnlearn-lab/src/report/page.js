@@ -21,7 +21,12 @@
   name();
 
   // On paper everything is open.
-  addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('details.table')) one.open = true; });
+  let closed = [];
+  addEventListener('beforeprint', () => {
+    closed = [...document.querySelectorAll('details:not([open])')];
+    for (const one of closed) one.open = true;
+  });
+  addEventListener('afterprint', () => { for (const one of closed) one.open = false; });
 
   // Values: titles of marks, which browsers show late and phones not at all, become a box of our own.
   const tip = document.getElementById('tip');

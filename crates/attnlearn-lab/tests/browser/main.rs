@@ -7,7 +7,8 @@
 mod devtools;
 mod samples;
 
-use attnlearn_lab::report;
+use attnlearn_lab::report::{self, Rest};
+use attnlearn_lab::{Finished, Plan, Scale, all};
 use devtools::Browser;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -89,8 +90,40 @@ fn check_hover(browser: &mut Browser, panel: &str, expected: &str) {
     let touch = serde_json::json!({"type": "touchStart", "touchPoints": [{"x": x, "y": y}]});
     browser.ask("Input.dispatchTouchEvent", touch);
     browser.ask("Input.dispatchTouchEvent", serde_json::json!({"type": "touchEnd", "touchPoints": []}));
+    assert_eq!(browser.value("document.getElementById('tip').hidden"), Value::Bool(false));
     assert!(text(browser, "document.getElementById('tip').innerText").contains(expected));
     browser.press("Escape");
+    assert_eq!(browser.value("document.getElementById('tip').hidden"), Value::Bool(true));
+}
+
+/// On paper: light, everything open, and nothing beyond the edge. What was closed is closed again after.
+fn check_print(browser: &mut Browser) {
+    let closed = "document.querySelectorAll('details:not([open])').length";
+    let before = number(browser, closed);
+    assert!(before > 0.5, "nothing to open");
+    browser.resize(800, 1100);
+    browser.value("document.documentElement.dataset.theme = 'dark'");
+    browser.ask("Emulation.setEmulatedMedia", serde_json::json!({"media": "print"}));
+    browser.value("dispatchEvent(new Event('beforeprint'))");
+    browser.settle();
+    assert!(number(browser, closed) < 0.5);
+    assert_eq!(text(browser, "getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)");
+    check_widths(browser, 800);
+    if let Some(folder) = pictures() {
+        let name = text(browser, "location.pathname.split('/').pop()");
+        browser.picture(&folder.join(format!("{name}-print.png")));
+    }
+    browser.value("dispatchEvent(new Event('afterprint'))");
+    browser.ask("Emulation.setEmulatedMedia", serde_json::json!({"media": ""}));
+    browser.value("document.documentElement.dataset.theme = 'light'");
+    assert!((number(browser, closed) - before).abs() < 0.5);
+}
+
+/// The experiments whose measurements are in the documentation.
+fn documented() -> Vec<Finished> {
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings");
+    let plan = Plan { entries: Vec::new(), scale: Scale::Full, seed: 0, out, findings: None, replaced: toml::Table::new() };
+    all().iter().filter_map(|entry| plan.earlier(*entry).unwrap()).collect()
 }
 
 fn check_page(browser: &mut Browser, page: &Path, panels: usize) {
@@ -136,14 +169,20 @@ fn pages_hold_in_a_browser() {
         }
         path
     };
+    let hidden = vec!["parity: docs/findings/parity/points.jsonl, line 1: there is no end of it; remove this line".into()];
+    let rest = Rest { waiting: vec!["Noise"], earlier: vec!["Means"], hidden };
     let experiments = samples::experiments();
     let count = |figures: &[attnlearn_lab::plot::Figure]| figures.iter().map(|figure| figure.panels.len()).sum::<usize>();
     let panels = experiments.iter().map(|one| count(&one.summary.figures)).sum();
-    let page = write("report.html", report::page(&experiments.iter().collect::<Vec<_>>(), &["Noise"]).unwrap());
+    let page = write("report.html", report::page(&experiments.iter().collect::<Vec<_>>(), &rest).unwrap());
     let mut browser = Browser::start(name);
     check_page(&mut browser, &page, panels);
-    check_hover(&mut browser, "#learning-curves--learning-curves svg.panel", "training examples n: 100");
-    check_hover(&mut browser, "#structures--matrices svg.panel", "row 1, column 1: 0");
+    for width in [360, 1440] {
+        browser.resize(width, 900);
+        check_hover(&mut browser, "#learning-curves--learning-curves svg.panel", "training examples n: 100");
+        check_hover(&mut browser, "#structures--matrices svg.panel", "row 1, column 1: 0");
+    }
+    check_print(&mut browser);
     check_events(&browser, &page);
 
     let run = samples::run();
@@ -151,6 +190,16 @@ fn pages_hold_in_a_browser() {
     let page = write("run.html", run.html().unwrap());
     check_page(&mut browser, &page, panels);
     check_hover(&mut browser, "#phases-body svg.panel", "accepted rows: ");
+    check_print(&mut browser);
+    check_events(&browser, &page);
+
+    // The real page.
+    let finished = documented();
+    assert!(!finished.is_empty(), "docs/findings has no experiment that can be shown");
+    let panels = finished.iter().map(|one| count(&one.summary.figures)).sum();
+    let page = write("documented.html", report::page(&finished.iter().collect::<Vec<_>>(), &Rest::default()).unwrap());
+    check_page(&mut browser, &page, panels);
+    check_print(&mut browser);
     check_events(&browser, &page);
 
     // Files of figures are pictures by themselves.

@@ -132,8 +132,10 @@ fn finished(name: &'static str, title: &'static str, figures: Vec<Figure>) -> Fi
         points: 240,
         rows: 1920,
         seconds: 431.0,
-        config: format!("experiment = \"{name}\"\n[config]\nsizes = [{}]\n", "100, 200, 400, 800, ".repeat(12)),
+        config: toml::Table::from_iter([("sizes".into(), vec![100_i64; 48].into()), ("name".into(), "long, ".repeat(40).into())]),
         by_default: true,
+        together: true,
+        overtaken: true,
         summary: Summary { findings, figures, tables: vec![table()] },
     }
 }
@@ -163,5 +165,7 @@ pub fn run() -> RunPage {
         notes: learned.certificate.iter().filter_map(|c| Some(c.to_string().lines().next()?.to_owned())).collect(),
         tables: vec![table()],
         figures,
+        links: vec![("examples a/rather/long/path/to/a-file-with-a-long-name.safetensors".into(), "e.safetensors".into())],
+        config: "attnlearn learn e.safetensors --heads 2 -o layer.safetensors --report run.html --json result.json\n".repeat(3),
     }
 }
