@@ -220,8 +220,9 @@ fn lottery(config: &Config, rows: &Measurements<Parity>) -> Result<Finding> {
         prices.iter().filter(|(_, known, _)| *known).map(|(m, _, price)| (*m as f64, price.value.ln())).collect();
     let factor = stats::slope(&logs).map(|log| Estimate { value: log.value.exp(), low: log.low.exp(), high: log.high.exp() });
     let further = match factor {
-        Some(factor) => format!(", times {factor} for a further head where any succeed"),
-        None => String::new(),
+        // Of three sizes hardly anything is known.
+        Some(factor) if factor.high < 100.0 * factor.low => format!(", times {factor} for a further head where any succeed"),
+        _ => String::new(),
     };
     let (more, fewer) = (last.2.above(first.2.high), last.2.below(first.2.low));
     let verdict = match () {

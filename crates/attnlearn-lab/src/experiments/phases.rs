@@ -245,7 +245,10 @@ fn shrinking(config: &Config, rows: &Measurements<Phases>) -> Vec<Finding> {
         return vec![narrow];
     }
     let text = format!(
-        "With more slabs heads are cut off: {}. Rows on which heads agree only nearly have slabs without a point in common, which are widened alike until they have one.",
+        "With {most} slabs the body is too narrow for all heads of {} of {} teachers: {}. Rows on which heads agree only nearly have slabs without a point in common, which are widened alike \
+         until they have one.",
+        last.len() - held(last),
+        last.len(),
         told(*most, last)
     );
     vec![narrow, Finding::differs(text)]
@@ -296,7 +299,7 @@ fn widths(config: &Config, rows: &Measurements<Phases>) -> Figure {
         let apart = stats::geometric(&apart.into_values().collect::<Vec<_>>()).value;
         let slabs = || of(rows, What::Hull).map(|seen| seen.row.rows);
         let ends = [slabs().min(), slabs().max()].into_iter().flatten();
-        series.push(Series::theory("heads are apart", ends.map(|rows| (rows as f64, apart))));
+        series.push(Series::theory("distance of the heads", ends.map(|rows| (rows as f64, apart))));
     }
     let chart =
         Chart { title: String::new(), x: Axis::log("slabs, the best rows accepted"), y: Axis::log("width of the body"), series };
