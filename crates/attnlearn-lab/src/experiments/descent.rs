@@ -10,7 +10,7 @@
 //! and the best one, chosen by leave-one-out errors, should leave no peak. Fixed ridges are `λ = r · U`, `U` the number of heads or neurons, which the squared norm of the
 //! features is proportional to. Noise is on the examples only: errors are against the target itself.
 
-use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, seeds};
+use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Column, Errors, Named, Ratio, Task, Verdict, best_ridges, errors_of, fit, joined, points, predict, title};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{self, Estimate, short};
@@ -153,6 +153,14 @@ impl Experiment for Descent {
             targets: ["average:p=2", "correlation:p=1,q=1"].map(str::to_owned).to_vec(),
             noises: vec![0.0, 0.5],
         }
+    }
+
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.heads);
+        ascending(&mut config.ratios);
+        ascending(&mut config.large_ratios);
+        ascending(&mut config.shares);
+        ascending(&mut config.noises);
     }
 
     fn points(config: &Config, seed: u64) -> Vec<Point> {

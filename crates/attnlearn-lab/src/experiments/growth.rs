@@ -14,7 +14,7 @@
 //! are asked how many examples agreement alone needs, as the paper has it, for an answer that explains all but [`AGREED`] of held-out outputs; and how many examples and how
 //! much time a whole run takes, with its separated round and its polish. Whole runs read 2¹⁹ examples in phase 3 even where fewer would do.
 
-use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, seeds};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_examples, judge, part, sculpt};
 use crate::stats::{self, Estimate, short};
@@ -186,6 +186,15 @@ impl Experiment for Growth {
             sculpt_dims: scale.pick(vec![8, 10, 12], vec![6, 8, 10, 12, 14, 16]),
             sculpt_tokens: scale.pick(vec![3, 4, 5], vec![2, 3, 4, 5, 6]),
         }
+    }
+
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.descend_heads);
+        ascending(&mut config.descend_dims);
+        ascending(&mut config.descend_tokens);
+        ascending(&mut config.sculpt_heads);
+        ascending(&mut config.sculpt_dims);
+        ascending(&mut config.sculpt_tokens);
     }
 
     fn points(config: &Config, seed: u64) -> Vec<Point> {

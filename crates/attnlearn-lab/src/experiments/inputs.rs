@@ -8,7 +8,7 @@
 //! Correlated tokens have variances `j^−2` and `j^−4`: at d = 8 directions differ by a factor of 64 and 4096. Attention matrices are compared in the tokens' own units, where
 //! what shows least is known least.
 
-use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, seeds};
+use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Ratio, Verdict, joined};
 use crate::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
@@ -107,6 +107,11 @@ impl Experiment for KindsOfInputs {
             sculpt_k: 3,
             sculpt_examples: scale.pick(vec![1 << 12, 1 << 15], (11..20).step_by(2).map(|power| 1 << power).collect()),
         }
+    }
+
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.multiples);
+        ascending(&mut config.sculpt_examples);
     }
 
     fn points(config: &Config, seed: u64) -> Vec<Point> {

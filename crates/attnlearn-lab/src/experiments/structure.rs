@@ -219,6 +219,12 @@ impl Experiment for StructuredTeachers {
         }
     }
 
+    fn tidy(config: &mut Config) {
+        ascending(&mut config.dims);
+        ascending(&mut config.multiples);
+        ascending(&mut config.sculpt_dims);
+    }
+
     fn points(config: &Config, seed: u64) -> Vec<Point> {
         let mut points = Vec::new();
         for seed in seeds(seed, config.seeds) {
