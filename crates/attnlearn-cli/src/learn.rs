@@ -229,7 +229,7 @@ impl Plan {
     }
 
     /// The page that goes to `path`, and whether a layer was `written`.
-    fn page(&self, answer: &Answer, path: &Path, written: bool, session: &Session) -> attnlearn_lab::report::RunPage {
+    fn page(&self, answer: &Answer, path: &Path, written: bool, session: &Session) -> attnlearn_page::RunPage {
         let mut files = vec![("examples", Path::new(&self.place))];
         files.extend(written.then_some(("layer", &*self.output)));
         files.extend(session.json_file().map(|file| ("result", file)));

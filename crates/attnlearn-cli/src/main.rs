@@ -28,6 +28,10 @@ mod import;
 mod inspect;
 mod inspect_sets;
 mod interrupt;
+#[cfg(feature = "lab")]
+mod lab;
+#[cfg(not(feature = "lab"))]
+#[path = "lab_absent.rs"]
 mod lab;
 mod learn;
 mod learn_watch;

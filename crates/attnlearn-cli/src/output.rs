@@ -30,6 +30,7 @@ pub fn distinct(outputs: &[Option<&Path>]) -> Result<()> {
 }
 
 /// Fails if an output would overwrite an input.
+#[cfg(feature = "lab")]
 pub fn spares(input: &Path, outputs: &[Option<&Path>]) -> Result<()> {
     match outputs.iter().flatten().find(|output| same_place(input, output)) {
         Some(output) => Err(Error::input(output.display().to_string(), "would overwrite what is read", "give another name")),
@@ -45,6 +46,7 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a file is, or would be, in a folder or in one of its folders.
+#[cfg(feature = "lab")]
 pub fn within(path: &Path, folder: &Path) -> bool {
     resolved(path).zip(resolved(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
 }

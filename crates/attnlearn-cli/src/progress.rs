@@ -48,6 +48,7 @@ impl Bar {
     }
 
     /// With so many units done already.
+    #[cfg(feature = "lab")]
     pub fn resumed(mut self, before: u64) -> Self {
         self.before = before;
         self.bar.set_position(before);

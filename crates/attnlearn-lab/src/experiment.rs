@@ -7,8 +7,9 @@
 //! A point carries everything that its rows depend on, seed and sizes included: a point that was measured once need never be measured again, whatever
 //! else changes in the configuration. Time is no part of rows, which are the same whenever they are measured; it is kept beside them.
 
-use crate::plot::Figure;
 use attnlearn::{Error, Result};
+pub use attnlearn_page::Table;
+use attnlearn_page::plot::Figure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -113,17 +114,6 @@ pub struct Summary {
     pub figures: Vec<Figure>,
     /// Tables.
     pub tables: Vec<Table>,
-}
-
-/// A table for people.
-#[derive(Clone, Debug, Serialize)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    /// Heads of columns.
-    pub columns: Vec<String>,
-    /// Cells, row by row.
-    pub rows: Vec<Vec<String>>,
 }
 
 /// A question and how it is answered. Points and rows are flat: every field a number, a text, or a yes or no.

@@ -1,7 +1,8 @@
 //! The findings as a page of Markdown, for a repository: what is claimed, what was seen, where they differ, with the plots beside it as files.
 
 use crate::experiment::{Finding, Stance, Table};
-use crate::report::{duration, versions};
+use crate::report::versions;
+use attnlearn_page::page::duration;
 use crate::run::Finished;
 use std::fmt::Write as _;
 

@@ -2,7 +2,7 @@
 //!
 //! An experiment ([`experiment`]) is a file in [`experiments`]: points to measure, how to measure one, and what follows from all of them: findings
 //! (sentences computed from the data), figures and tables. [`run`] measures what has not been measured before, [`store`] keeps it, [`stats`] says how
-//! uncertain it is, [`plot`] draws it, and [`report`] makes one page of everything.
+//! uncertain it is, [`attnlearn_page::plot`] draws it, and [`report`] makes one page of everything.
 //!
 //! Rows are the same for the same seed, on any number of threads and however busy the machine: what ends a search is work, never time. Processors with other instructions or caches round
 //! differently. Time is kept beside the rows.
@@ -13,7 +13,6 @@ pub mod features;
 pub mod findings;
 #[cfg(feature = "parquet")]
 mod parquet;
-pub mod plot;
 pub mod recovery;
 pub mod report;
 pub mod run;

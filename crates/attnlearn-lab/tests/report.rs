@@ -4,8 +4,8 @@
 
 use attnlearn::{Error, Result};
 use attnlearn_lab::experiment::Of;
-use attnlearn_lab::plot::{Axis, Chart, Figure, Panel, Series};
-use attnlearn_lab::stats::Estimate;
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::Estimate;
 use attnlearn_lab::{Entry, Experiment, Finding, Finished, Measurements, Plan, Scale, Summary, Watch};
 use serde::{Deserialize, Serialize};
 use std::path::Path;

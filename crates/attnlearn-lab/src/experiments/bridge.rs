@@ -17,7 +17,7 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::capital;
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
 use attnlearn::data::{Family, TeacherSpec};

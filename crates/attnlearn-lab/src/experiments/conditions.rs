@@ -24,7 +24,7 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, joined};
-use crate::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use crate::stats::{Estimate, geometric, mean, short};
 use attnlearn::degeneracy::{self, Conditions, Verdict, margin};
 use attnlearn::layer::{AttentionLayer, Mask};

@@ -15,7 +15,7 @@
 //! much time a whole run takes, with its separated round and its polish. Whole runs read 2¹⁹ examples in phase 3 even where fewer would do.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_examples, judge, part, sculpt};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;

@@ -14,7 +14,7 @@ use crate::features::{
     Column, Errors, NOTHING, Named, Task, best_ridges, column_texts, errors_of, fit, joined, parse_targets, points, predict,
     title,
 };
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::features::ridge::{Options, Ridge, Solver};
 use attnlearn::features::{Learner, Precision, Sets};

@@ -10,7 +10,7 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Ratio, Verdict, joined};
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
 use crate::stats::{geometric, median, short};
 use attnlearn::Result;

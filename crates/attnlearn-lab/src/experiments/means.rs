@@ -15,7 +15,7 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, title};
-use crate::plot::{Axis, Chart, Figure, Panel};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel};
 use crate::stats::geometric;
 use attnlearn::Result;
 use attnlearn::features::{Learner, MapSpec, Mean, Model, Precision};

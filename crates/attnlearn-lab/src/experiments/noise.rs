@@ -13,7 +13,7 @@
 //! the uncertainty.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, add_noise, descend_starts, draw_examples, judge, part, statistical_limit, unexplained};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;

@@ -10,7 +10,7 @@
 //! `d²/4` rows, and the last, of `8d²`.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, seeds};
-use crate::plot::{Axis, Chart, Figure, Heat, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};

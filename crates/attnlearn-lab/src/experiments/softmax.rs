@@ -14,7 +14,7 @@ use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table
 use crate::features::{
     Errors, Kind, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, title,
 };
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn::Result;
 use attnlearn::features::Precision;
 use serde::{Deserialize, Serialize};

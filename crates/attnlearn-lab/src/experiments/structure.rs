@@ -14,7 +14,7 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::joined;
-use crate::plot::{Axis, Chart, Figure, Heat, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::recovery::{Answered, Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
 use crate::stats::{Estimate, geometric, short};
 use attnlearn::Result;

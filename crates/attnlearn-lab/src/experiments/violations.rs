@@ -20,7 +20,7 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::joined;
-use crate::plot::{Axis, Chart, Figure, Panel, Series};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Task, counting_bound, nondegenerate};
 use crate::stats::short;
 use attnlearn::data::TeacherSpec;

@@ -2,7 +2,7 @@
 //!
 //! With `e_s` and `e_s'` the errors of two learners on the same sets of seed `s`, the ratio is `exp mean_s log(e_s/e_s')` with Student's interval of confidence 95 %.
 
-use crate::plot::Series;
+use attnlearn_page::plot::Series;
 use crate::stats::{self, Estimate, short};
 use attnlearn::features::TargetSpec;
 use std::collections::BTreeMap;

@@ -172,7 +172,7 @@ fn pages_hold_in_a_browser() {
     let hidden = vec!["parity: docs/findings/parity/points.jsonl, line 1: there is no end of it; remove this line".into()];
     let rest = Rest { waiting: vec!["Noise"], earlier: vec!["Means"], hidden };
     let experiments = samples::experiments();
-    let count = |figures: &[attnlearn_lab::plot::Figure]| figures.iter().map(|figure| figure.panels.len()).sum::<usize>();
+    let count = |figures: &[attnlearn_page::plot::Figure]| figures.iter().map(|figure| figure.panels.len()).sum::<usize>();
     let panels = experiments.iter().map(|one| count(&one.summary.figures)).sum();
     let page = write("report.html", report::page(&experiments.iter().collect::<Vec<_>>(), &rest).unwrap());
     let mut browser = Browser::start(name);

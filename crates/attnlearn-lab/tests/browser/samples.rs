@@ -2,10 +2,10 @@
 
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::linalg::Mat;
-use attnlearn_lab::plot::{Axis, Chart, Figure, Heat, Look, Panel, Series, phases};
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Look, Panel, Series, phases};
 use attnlearn_lab::recovery;
-use attnlearn_lab::report::RunPage;
-use attnlearn_lab::stats::Estimate;
+use attnlearn_page::RunPage;
+use attnlearn_page::Estimate;
 use attnlearn_lab::{Finding, Finished, Scale, Summary, Table};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

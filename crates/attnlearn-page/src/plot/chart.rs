@@ -5,7 +5,7 @@ use super::scale::{Extent, Label, Ruler, Tick, label};
 use super::style::{Appearance, Styles};
 use super::svg::{Anchor, Drawing, cut, escape, line, num, text, width, wrap};
 use super::{Chart, Look, Point, Scale, Series};
-use crate::stats::short;
+use crate::estimate::short;
 
 /// Size of the letters at ticks.
 const SMALL: f64 = 11.5;
@@ -336,7 +336,7 @@ fn exact(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::plot::{Axis, Panel};
-    use crate::stats::Estimate;
+    use crate::estimate::Estimate;
 
     fn chart(x: Axis, y: Axis, series: Vec<Series>) -> Chart {
         Chart { title: "t".into(), x, y, series }

@@ -9,7 +9,7 @@
 //! ```
 
 use super::{Axis, Chart, Figure, Heat, Look, Panel, Point, Series, largest};
-use crate::stats::{Estimate, short};
+use crate::estimate::{Estimate, short};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::Mat;
 use attnlearn::sculpt::{Phase, Quantiles, Record, Widths};
@@ -236,9 +236,9 @@ pub fn matrices(truth: Option<&AttentionLayer>, found: &AttentionLayer) -> Figur
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::recovery;
     use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
     use attnlearn::layer::{Head, Mask};
+    use attnlearn::sculpt::{self, Heads, Settings, Unwatched};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -305,7 +305,8 @@ mod tests {
     fn a_run_is_shown() {
         let teacher = TeacherSpec::dense(8, 2, 6.0).draw(&mut ChaCha8Rng::seed_from_u64(1)).unwrap();
         let source = TeacherStream::new(&teacher, 4, InputDistribution::Boolean, 5, None);
-        let learned = recovery::sculpt(&source, 2, 1 << 20, 0, &|| false).unwrap();
+        let settings = Settings { heads: Heads::Given(2), most_examples: 1 << 20, ..Settings::default() };
+        let learned = sculpt::learn(&source, &settings.check(&source).unwrap(), &Unwatched).unwrap();
         let figures = figures(&learned.records);
         assert_eq!(figures.iter().map(|figure| figure.panels.len()).collect::<Vec<_>>(), [3, 2]);
         let widths = chart(&figures[0], "Widths of the body");

@@ -12,7 +12,7 @@ mod sheet;
 mod style;
 mod svg;
 
-use crate::stats::Estimate;
+use crate::estimate::Estimate;
 use attnlearn::linalg::Mat;
 use serde::Serialize;
 use style::Styles;

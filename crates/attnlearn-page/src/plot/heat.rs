@@ -3,7 +3,7 @@
 use super::Heat;
 use super::scale::label;
 use super::svg::{Anchor, Drawing, cut, escape, num, text, width};
-use crate::stats::short;
+use crate::estimate::short;
 
 /// Width of the drawing.
 pub const WIDTH: f64 = 200.0;

@@ -163,7 +163,7 @@ impl Styles {
 mod tests {
     use super::*;
     use crate::plot::{Axis, Chart};
-    use crate::stats::Estimate;
+    use crate::estimate::Estimate;
 
     #[test]
     fn series_are_told_apart_and_keep_their_look() {
