@@ -2,8 +2,8 @@
 
 use crate::experiment::{Finding, Stance, Table};
 use crate::report::versions;
-use attnlearn_page::page::duration;
 use crate::run::Finished;
+use attnlearn_page::page::duration;
 use std::fmt::Write as _;
 
 /// A cell cannot hold what ends it.

@@ -4,9 +4,9 @@
 
 use attnlearn::{Error, Result};
 use attnlearn_lab::experiment::Of;
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
-use attnlearn_page::Estimate;
 use attnlearn_lab::{Entry, Experiment, Finding, Finished, Measurements, Plan, Scale, Summary, Watch};
+use attnlearn_page::Estimate;
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Mutex;

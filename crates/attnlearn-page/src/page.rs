@@ -10,10 +10,8 @@ use serde::Serialize;
 pub use minijinja::Value;
 
 /// The parts of all pages.
-const TEMPLATES: [(&str, &str); 2] = [
-    ("layout.html", include_str!("page/layout.html")),
-    ("parts.html", include_str!("page/parts.html")),
-];
+const TEMPLATES: [(&str, &str); 2] =
+    [("layout.html", include_str!("page/layout.html")), ("parts.html", include_str!("page/parts.html"))];
 
 /// Colours of all pages: what they are called in the style sheet, on light paper and on dark.
 const COLOURS: [(&str, &str, &str); 21] = [
@@ -157,7 +155,10 @@ impl RunPage {
         let tables: Vec<TableView<'_>> = self.tables.iter().map(TableView::new).collect();
         let (figures, tables) = (Value::from(Serde(figures)), Value::from(Serde(tables)));
         let Self { title, subtitle, facts, outcome, good, notes, links, config, .. } = self;
-        render(("run.html", include_str!("page/run.html")), context! { title, subtitle, facts, outcome, good, notes, tables, figures, links, config })
+        render(
+            ("run.html", include_str!("page/run.html")),
+            context! { title, subtitle, facts, outcome, good, notes, tables, figures, links, config },
+        )
     }
 }
 

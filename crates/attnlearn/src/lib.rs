@@ -30,6 +30,7 @@ mod hash;
 pub mod layer;
 pub mod learn;
 pub mod linalg;
+mod parallel;
 pub mod sculpt;
 pub mod transformer;
 pub mod words;

@@ -17,7 +17,6 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::capital;
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
 use attnlearn::data::{Family, TeacherSpec};
@@ -28,6 +27,7 @@ use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::transformer::{ModelFile, Request};
 use attnlearn::{Error, Result};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -11,10 +11,10 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Kind, NOTHING, Named, Ratio, Scored, Task, column_texts, joined, parse_targets, points, title};
-use attnlearn_page::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::features::{Precision, Target, TargetSpec};
+use attnlearn_page::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -24,7 +24,6 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, joined};
-use attnlearn_page::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use crate::stats::{Estimate, geometric, mean, short};
 use attnlearn::degeneracy::{self, Conditions, Verdict, margin};
 use attnlearn::layer::{AttentionLayer, Mask};
@@ -32,6 +31,7 @@ use attnlearn::linalg::Mat;
 use attnlearn::transformer::{ModelFile, Projections, Request};
 use attnlearn::words::plural;
 use attnlearn::{Error, Result};
+use attnlearn_page::plot::{Axis, Chart, Figure, Look, Panel, Point as Dot, Series};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;

@@ -12,11 +12,11 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Column, Errors, Named, Ratio, Task, Verdict, best_ridges, errors_of, fit, joined, points, predict, title};
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::features::Precision;
 use attnlearn::features::ridge::{Options, Ridge, Solver};
 use attnlearn::{Error, Result};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

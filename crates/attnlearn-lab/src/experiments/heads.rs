@@ -14,11 +14,11 @@ use crate::features::{
     Column, Errors, NOTHING, Named, Task, best_ridges, column_texts, errors_of, fit, joined, parse_targets, points, predict,
     title,
 };
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::features::ridge::{Options, Ridge, Solver};
 use attnlearn::features::{Learner, Precision, Sets};
 use attnlearn::{Error, Result};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

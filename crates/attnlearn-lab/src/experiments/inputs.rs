@@ -10,12 +10,12 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Ratio, Verdict, joined};
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
 use crate::stats::{geometric, median, short};
 use attnlearn::Result;
 use attnlearn::data::TeacherSpec;
 use attnlearn::words::plural;
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};

@@ -15,11 +15,11 @@
 
 use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::{Errors, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, title};
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel};
 use crate::stats::geometric;
 use attnlearn::Result;
 use attnlearn::features::{Learner, MapSpec, Mean, Model, Precision};
 use attnlearn::linalg::Mat;
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;

@@ -15,11 +15,11 @@
 //! of a parity: a layer is judged by the share of the variance of fresh examples that it leaves unexplained.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Inputs, counting_bound, descend_starts, draw_examples, part, unexplained};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::data::{TeacherSpec, parity_teacher};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 
 /// Tokens of a sequence.

@@ -10,12 +10,12 @@
 //! `d²/4` rows, and the last, of `8d²`.
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, seeds};
-use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::linalg::{Mat, frobenius};
 use attnlearn::sculpt::{self, Heads, Settings};
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -15,10 +15,10 @@ use crate::features::{
     Errors, Kind, NOTHING, Named, Ratio, Scored, Task, Verdict, capital, column_texts, compare, joined, parse_targets, points,
     title,
 };
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::stats::{Estimate, short};
 use attnlearn::Result;
 use attnlearn::features::{KernelSpec, Precision, SetInputs, Target, TargetSpec};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 
 /// The experiment.

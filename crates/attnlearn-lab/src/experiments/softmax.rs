@@ -14,9 +14,9 @@ use crate::experiment::{Experiment, Finding, Measurements, Scale, Summary, Table
 use crate::features::{
     Errors, Kind, Named, Ratio, Scored, Task, Verdict, column_texts, compare, joined, parse_targets, points, title,
 };
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use attnlearn::Result;
 use attnlearn::features::Precision;
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 
 /// The experiment.

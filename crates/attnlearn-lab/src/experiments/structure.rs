@@ -14,13 +14,13 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::joined;
-use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use crate::recovery::{Answered, Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
 use crate::stats::{Estimate, geometric, short};
 use attnlearn::Result;
 use attnlearn::data::{Family, TeacherSpec};
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::{Mat, from_row_major, row_major};
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};

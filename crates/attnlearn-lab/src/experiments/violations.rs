@@ -20,7 +20,6 @@
 
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, Table, ascending, seeds};
 use crate::features::joined;
-use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Task, counting_bound, nondegenerate};
 use crate::stats::short;
 use attnlearn::data::TeacherSpec;
@@ -28,6 +27,7 @@ use attnlearn::degeneracy::{Conditions, Verdict};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::{Mat, frobenius, inner};
 use attnlearn::{Error, Result};
+use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 
 /// Which condition.

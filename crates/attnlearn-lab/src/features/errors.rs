@@ -2,9 +2,9 @@
 //!
 //! With `e_s` and `e_s'` the errors of two learners on the same sets of seed `s`, the ratio is `exp mean_s log(e_s/e_s')` with Student's interval of confidence 95 %.
 
-use attnlearn_page::plot::Series;
 use crate::stats::{self, Estimate, short};
 use attnlearn::features::TargetSpec;
+use attnlearn_page::plot::Series;
 use std::collections::BTreeMap;
 
 /// Errors above this are called nothing learnt: that much a constant nearly reaches.

@@ -2,11 +2,11 @@
 
 use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
 use attnlearn::linalg::Mat;
-use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Look, Panel, Series, phases};
 use attnlearn_lab::recovery;
-use attnlearn_page::RunPage;
-use attnlearn_page::Estimate;
 use attnlearn_lab::{Finding, Finished, Scale, Summary, Table};
+use attnlearn_page::Estimate;
+use attnlearn_page::RunPage;
+use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Look, Panel, Series, phases};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -335,8 +335,8 @@ fn exact(value: f64) -> String {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::plot::{Axis, Panel};
     use crate::estimate::Estimate;
+    use crate::plot::{Axis, Panel};
 
     fn chart(x: Axis, y: Axis, series: Vec<Series>) -> Chart {
         Chart { title: "t".into(), x, y, series }

@@ -162,8 +162,8 @@ impl Styles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{Axis, Chart};
     use crate::estimate::Estimate;
+    use crate::plot::{Axis, Chart};
 
     #[test]
     fn series_are_told_apart_and_keep_their_look() {

@@ -23,7 +23,7 @@ use super::normal::Factor;
 use super::program::{EMPTY, Objective, Program};
 use super::rows::{self, CHUNK, Gram};
 use super::{Body, Residuals, Settings, Status};
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Where the method ended, in the units of the body.
 #[derive(Clone, Debug)]
@@ -392,7 +392,7 @@ impl<'a> Iterate<'a> {
         }
         self.t += primal * step.get(self.program.p).copied().unwrap_or(0.0);
         let Program { constraints, box_sides, floor, .. } = &mut self.program;
-        constraints.par_iter_mut().with_min_len(4096).for_each(|row| row.advance(primal, dual));
+        parallel::each(constraints.chunks_mut(4096), |rows| rows.iter_mut().for_each(|row| row.advance(primal, dual)));
         box_sides.iter_mut().chain(floor).for_each(|row| row.advance(primal, dual));
     }
 

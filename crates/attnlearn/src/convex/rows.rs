@@ -9,8 +9,8 @@
 //! Within a panel the rows go by in *chunks* that stay in the cache while several products are taken of them.
 
 use crate::linalg::lanes::vectorised;
+use crate::parallel;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// Rows per chunk: 64 rows of 256 numbers are 128 KiB, well inside the second-level cache.
 pub(super) const CHUNK: usize = 64;
@@ -38,7 +38,7 @@ pub(super) fn sweep<C: Send, T: Send>(
     chunk: impl Fn(&[f64], &mut [C], &mut T) + Sync,
 ) {
     let n = panel_rows(states.len());
-    rows.par_chunks(n * p).zip(states.par_chunks_mut(n)).zip(sums).for_each(|((v, states), sums)| {
+    parallel::each(rows.chunks(n * p).zip(states.chunks_mut(n)).zip(sums), |((v, states), sums)| {
         for (v, states) in v.chunks(CHUNK * p).zip(states.chunks_mut(CHUNK)) {
             chunk(v, states, sums);
         }
@@ -229,7 +229,7 @@ impl Gram {
     /// `out ← Σ` of the panels' sums in order: the lower triangle, in the upper left corner of a matrix of `n ≥ p` columns.
     pub fn total<'a>(panels: impl Iterator<Item = &'a Gram>, out: &mut [f64], n: usize) {
         let panels: Vec<&Gram> = panels.collect();
-        out.par_chunks_mut(n).enumerate().for_each(|(j, out)| {
+        parallel::each(out.chunks_mut(n).enumerate(), |(j, out)| {
             out.fill(0.0);
             for panel in &panels {
                 if j < panel.p {

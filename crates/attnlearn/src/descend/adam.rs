@@ -18,12 +18,12 @@ use super::batch::Batch;
 use super::evidence::Belief;
 use super::student::{Form, PARTS, Part, Student};
 use crate::linalg::symmetric::{Field, multiply};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::{Mat, MatRef, Side};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// How to descend.
@@ -186,33 +186,28 @@ impl<T: Field> Adam<T> {
         let refresh = self.step < REFRESH || self.step.is_multiple_of(REFRESH);
         let beta = T::from_f64(settings.beta1);
         let [scale, rest] = [scale, 1.0 - settings.beta1].map(T::from_f64);
-        let parts = gradient.par_chunks_mut(CHUNK).zip(self.first.par_chunks_mut(CHUNK));
-        parts.for_each(|(gradient, first)| {
+        parallel::each(gradient.chunks_mut(CHUNK).zip(self.first.chunks_mut(CHUNK)), |(gradient, first)| {
             for (g, first) in gradient.iter_mut().zip(first) {
                 *g *= scale;
                 *first = beta * *first + rest * *g;
             }
         });
         let (gradient, first): (&[T], &[T]) = (gradient, &self.first);
-        let steps: Vec<Mat<T>> = self
-            .factors
-            .par_iter_mut()
-            .map(|factor| {
-                factor.learn(factor.view(form, gradient), settings.beta2, c2, refresh);
-                let m = factor.view(form, first);
-                let mut step = Mat::zeros(m.nrows(), m.ncols());
-                let root = MatRef::from_column_major_slice(&factor.root, factor.width, factor.width);
-                let rate = rate * form.size(factor.part);
-                multiply(step.as_mut(), false, T::from_f64(rate), m, root);
-                let entries = (m.nrows() * m.ncols()) as f64;
-                let length = step.norm_l2().to_f64() / (rate * entries.sqrt());
-                if length > LONGEST {
-                    let shorter = T::from_f64(LONGEST / length);
-                    step.col_iter_mut().for_each(|column| column.iter_mut().for_each(|v| *v *= shorter));
-                }
-                step
-            })
-            .collect();
+        let steps: Vec<Mat<T>> = parallel::map(&mut self.factors, |factor| {
+            factor.learn(factor.view(form, gradient), settings.beta2, c2, refresh);
+            let m = factor.view(form, first);
+            let mut step = Mat::zeros(m.nrows(), m.ncols());
+            let root = MatRef::from_column_major_slice(&factor.root, factor.width, factor.width);
+            let rate = rate * form.size(factor.part);
+            multiply(step.as_mut(), false, T::from_f64(rate), m, root);
+            let entries = (m.nrows() * m.ncols()) as f64;
+            let length = step.norm_l2().to_f64() / (rate * entries.sqrt());
+            if length > LONGEST {
+                let shorter = T::from_f64(LONGEST / length);
+                step.col_iter_mut().for_each(|column| column.iter_mut().for_each(|v| *v *= shorter));
+            }
+            step
+        });
         for (factor, step) in self.factors.iter().zip(&steps) {
             let (start, along, across) = factor.strides(form);
             for i in 0..step.nrows() {
@@ -225,9 +220,9 @@ impl<T: Field> Adam<T> {
             let range = form.range(part);
             let (b2, rest) = (T::from_f64(settings.beta2), T::from_f64(1.0 - settings.beta2));
             let rate = T::from_f64(rate * form.size(part) * c2.sqrt());
-            let parts = values[range.clone()].par_chunks_mut(CHUNK).zip(gradient[range.clone()].par_chunks(CHUNK));
-            let state = first[range.clone()].par_chunks(CHUNK).zip(self.second[range].par_chunks_mut(CHUNK));
-            parts.zip(state).for_each(|((values, gradient), (first, second))| {
+            let parts = values[range.clone()].chunks_mut(CHUNK).zip(gradient[range.clone()].chunks(CHUNK));
+            let state = first[range.clone()].chunks(CHUNK).zip(self.second[range].chunks_mut(CHUNK));
+            parallel::each(parts.zip(state), |((values, gradient), (first, second))| {
                 for i in 0..values.len() {
                     second[i] = b2 * second[i] + rest * gradient[i] * gradient[i];
                     values[i] -= rate * first[i] / (faer::traits::math_utils::sqrt(&second[i]) + T::from_f64(1e-15));

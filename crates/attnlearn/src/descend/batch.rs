@@ -9,9 +9,9 @@ use super::student::Form;
 use crate::data::{Block, ExampleSource, Shape};
 use crate::linalg::lanes::Real;
 use crate::linalg::symmetric::Field;
+use crate::parallel;
 use crate::{Error, Result};
 use faer::{Mat, MatRef};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Rows that go through a pass together: enough for products at full speed, few enough to stay in the cache.
@@ -135,14 +135,10 @@ impl<T: Field> Batch<T> {
 
     /// `‖F(X) − Y‖²`.
     pub fn error(&self, form: &Form, values: &[T]) -> f64 {
-        let runs: Vec<f64> = self
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let mut pass = Pass::default();
-                chunks.iter().map(|range| self.miss(form, values, range, &mut pass).0).sum()
-            })
-            .collect();
+        let runs: Vec<f64> = parallel::map(self.parts(), |chunks| {
+            let mut pass = Pass::default();
+            chunks.iter().map(|range| self.miss(form, values, range, &mut pass).0).sum()
+        });
         runs.into_iter().sum()
     }
 
@@ -156,19 +152,15 @@ impl<T: Field> Batch<T> {
 
     /// `‖F(X) − Y‖²` and half its gradient.
     pub fn gradient(&self, form: &Form, values: &[T]) -> (f64, Vec<T>) {
-        let runs: Vec<(f64, Vec<T>)> = self
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let (mut pass, mut gradient, mut total) = (Pass::default(), vec![T::ZERO; form.len()], 0.0);
-                for range in &chunks {
-                    let (squares, miss) = self.miss(form, values, range, &mut pass);
-                    total += squares;
-                    pass.adjoint(form, values, self.sequences(range).0, &miss, &mut gradient);
-                }
-                (total, gradient)
-            })
-            .collect();
+        let runs: Vec<(f64, Vec<T>)> = parallel::map(self.parts(), |chunks| {
+            let (mut pass, mut gradient, mut total) = (Pass::default(), vec![T::ZERO; form.len()], 0.0);
+            for range in &chunks {
+                let (squares, miss) = self.miss(form, values, range, &mut pass);
+                total += squares;
+                pass.adjoint(form, values, self.sequences(range).0, &miss, &mut gradient);
+            }
+            (total, gradient)
+        });
         add(runs, form.len())
     }
 }
@@ -219,20 +211,16 @@ impl Batch<f64> {
     /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
     pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
         let n = columns(form);
-        let runs: Vec<(Mat<f64>, Mat<f64>)> = self
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let (mut pass, mut gram, mut cross) = (Pass::default(), Mat::zeros(n, n), Mat::zeros(n, form.d_out));
-                for range in &chunks {
-                    let (_, miss) = self.miss(form, values, range, &mut pass);
-                    let h = pass.pooled(form);
-                    add_gram(form, h, &mut gram);
-                    add_cross(form, h, MatRef::from_row_major_slice(&miss, h.nrows(), form.d_out), &mut cross);
-                }
-                (gram, cross)
-            })
-            .collect();
+        let runs: Vec<(Mat<f64>, Mat<f64>)> = parallel::map(self.parts(), |chunks| {
+            let (mut pass, mut gram, mut cross) = (Pass::default(), Mat::zeros(n, n), Mat::zeros(n, form.d_out));
+            for range in &chunks {
+                let (_, miss) = self.miss(form, values, range, &mut pass);
+                let h = pass.pooled(form);
+                add_gram(form, h, &mut gram);
+                add_cross(form, h, MatRef::from_row_major_slice(&miss, h.nrows(), form.d_out), &mut cross);
+            }
+            (gram, cross)
+        });
         let (mut gram, mut cross) = (Mat::zeros(n, n), Mat::zeros(n, form.d_out));
         for (one, other) in runs {
             gram += one;

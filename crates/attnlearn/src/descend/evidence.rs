@@ -19,9 +19,9 @@ use super::student::{Form, PARTS, Part};
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, solve};
 use crate::linalg::symmetric::{Field, multiply};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// What is believed beforehand.
@@ -58,26 +58,22 @@ impl<T: Field> Batch<T> {
         let (k, n, ms, d_out) = (self.shape.k, columns(form), form.heads * form.s(), form.d_out);
         let v = mean_square(self);
         let at: &[T] = values;
-        let mut runs: Vec<(Vec<_>, Mat<T>, Mat<T>)> = self
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let (mut gram, mut cross) = (Mat::zeros(n, n), Mat::zeros(n, d_out));
-                let passes = chunks
-                    .into_iter()
-                    .map(|range| {
-                        let (x, y) = self.sequences(&range);
-                        let mut pass = Pass::default();
-                        pass.pool(form, at, x, k);
-                        let h = pass.pooled(form);
-                        add_gram(form, h, &mut gram);
-                        add_cross(form, h, MatRef::from_row_major_slice(y, h.nrows(), d_out), &mut cross);
-                        (range, pass)
-                    })
-                    .collect();
-                (passes, gram, cross)
-            })
-            .collect();
+        let mut runs: Vec<(Vec<_>, Mat<T>, Mat<T>)> = parallel::map(self.parts(), |chunks| {
+            let (mut gram, mut cross) = (Mat::zeros(n, n), Mat::zeros(n, d_out));
+            let passes = chunks
+                .into_iter()
+                .map(|range| {
+                    let (x, y) = self.sequences(&range);
+                    let mut pass = Pass::default();
+                    pass.pool(form, at, x, k);
+                    let h = pass.pooled(form);
+                    add_gram(form, h, &mut gram);
+                    add_cross(form, h, MatRef::from_row_major_slice(y, h.nrows(), d_out), &mut cross);
+                    (range, pass)
+                })
+                .collect();
+            (passes, gram, cross)
+        });
         let (mut gram, mut cross) = (Mat::<f64>::zeros(n, n), Mat::<f64>::zeros(n, d_out));
         for (_, one, other) in &runs {
             gram += Mat::from_fn(n, n, |i, j| one[(i, j)].to_f64());
@@ -103,30 +99,27 @@ impl<T: Field> Batch<T> {
         let weight = belief.noise * d_out as f64;
         let inverse = Mat::from_fn(inverse.nrows(), inverse.ncols(), |i, j| T::from_f64(weight * inverse[(i, j)]));
         let (at, o): (&[T], _) = (values, form.view(Part::O, values));
-        let sums: Vec<(f64, Vec<T>)> = runs
-            .par_iter_mut()
-            .map(|(passes, ..)| {
-                let (mut total, mut gradient) = (0.0, vec![T::ZERO; form.len()]);
-                for (range, pass) in passes {
-                    let (x, y) = self.sequences(range);
-                    let miss = pass.outputs(form, at).iter().zip(y).map(|(f, y)| *f - *y).collect::<Vec<T>>();
-                    total += miss.iter().map(|v| v.to_f64().powi(2)).sum::<f64>();
-                    let (mut dh, h) = pass.pooled_adjoint(form);
-                    let miss = MatRef::from_row_major_slice(&miss, h.nrows(), d_out);
-                    multiply(dh.as_mut(), false, T::from_f64(1.0 / v), miss, o.transpose());
-                    if belief.evidence {
-                        multiply(dh.as_mut(), true, T::ONE, h, inverse.as_ref().submatrix(0, 0, ms, ms));
-                        if form.bias {
-                            for j in 0..ms {
-                                (0..h.nrows()).for_each(|i| dh[(i, j)] += inverse[(ms, j)]);
-                            }
+        let sums: Vec<(f64, Vec<T>)> = parallel::map(&mut runs, |(passes, ..)| {
+            let (mut total, mut gradient) = (0.0, vec![T::ZERO; form.len()]);
+            for (range, pass) in passes {
+                let (x, y) = self.sequences(range);
+                let miss = pass.outputs(form, at).iter().zip(y).map(|(f, y)| *f - *y).collect::<Vec<T>>();
+                total += miss.iter().map(|v| v.to_f64().powi(2)).sum::<f64>();
+                let (mut dh, h) = pass.pooled_adjoint(form);
+                let miss = MatRef::from_row_major_slice(&miss, h.nrows(), d_out);
+                multiply(dh.as_mut(), false, T::from_f64(1.0 / v), miss, o.transpose());
+                if belief.evidence {
+                    multiply(dh.as_mut(), true, T::ONE, h, inverse.as_ref().submatrix(0, 0, ms, ms));
+                    if form.bias {
+                        for j in 0..ms {
+                            (0..h.nrows()).for_each(|i| dh[(i, j)] += inverse[(ms, j)]);
                         }
                     }
-                    pass.adjoint_of_pooled(form, x, &mut gradient);
                 }
-                (total, gradient)
-            })
-            .collect();
+                pass.adjoint_of_pooled(form, x, &mut gradient);
+            }
+            (total, gradient)
+        });
         let (error, mut gradient) = add(sums, form.len());
         for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias)) {
             let weight = T::from_f64(belief.noise / form.size_of(part, belief.norm).powi(2));

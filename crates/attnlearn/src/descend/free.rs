@@ -24,9 +24,9 @@ use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{Halt, cholesky, small_cholesky, small_inverse, solve};
 use crate::linalg::symmetric::{multiply, product};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
-use rayon::prelude::*;
 
 /// Most unknowns of all projections, and of an attention matrix.
 const LARGEST: usize = 4096;
@@ -130,9 +130,8 @@ fn all(examples: &Batch<f64>, form: &Form, w: &Mat<f64>) -> Option<(f64, Vec<Seq
         let (x, y) = (MatRef::from_row_major_slice(x, k, d), MatRef::from_row_major_slice(y, k, d_out));
         sequence(form, w.as_ref(), z.as_ref(), x, y)
     };
-    let (x, y) = (examples.x.par_chunks_exact(k * d), examples.y.par_chunks_exact(k * d_out));
-    let sequences: Option<Vec<Sequence>> = x.zip(y).map(of).collect();
-    let sequences = sequences?;
+    let (x, y) = (examples.x.chunks_exact(k * d), examples.y.chunks_exact(k * d_out));
+    let sequences: Vec<Sequence> = parallel::map(x.zip(y), of).into_iter().collect::<Option<_>>()?;
     let error: f64 = sequences.iter().map(|s| s.e.squared_norm_l2()).sum();
     error.is_finite().then_some((error, sequences))
 }
@@ -192,7 +191,7 @@ fn normal_equations(sequences: &[Sequence], c: usize, d_out: usize) -> (Mat<f64>
     let mut gradient = Mat::<f64>::zeros(c, d_out);
     for chunk in sequences.chunks(CHUNK) {
         let mut squares = vec![0.0; pairs * chunk.len()];
-        squares.par_chunks_exact_mut(pairs).zip(chunk).for_each(|(column, s)| {
+        parallel::each(squares.chunks_exact_mut(pairs).zip(chunk), |(column, s)| {
             let square = s.z.transpose() * &s.z;
             let lower = (0..c).flat_map(|j| &square.col_as_slice(j)[j..]);
             column.iter_mut().zip(lower).for_each(|(to, from)| *to = *from);

@@ -5,8 +5,8 @@ use super::eliminate::{Elimination, add_cross, columns};
 use super::pass::Pass;
 use super::student::Form;
 use crate::linalg::symmetric::{Field, multiply};
+use crate::parallel;
 use faer::{Mat, MatMut, MatRef};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Some sequences, the pass over them, and room for their outputs.
@@ -28,35 +28,28 @@ pub struct Linear<'a, T> {
 impl<'a, T: Field> Linear<'a, T> {
     /// At `values`.
     pub fn new(batch: &'a Batch<T>, form: Form, values: &[T]) -> Self {
-        let passes = batch
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let chunk = |range: Range<usize>| {
-                    let mut pass = Pass::default();
-                    let (_, along) = batch.miss(&form, values, &range, &mut pass);
-                    Chunk { range, pass, along }
-                };
-                chunks.into_iter().map(chunk).collect()
-            })
-            .collect();
+        let passes = parallel::map(batch.parts(), |chunks| {
+            let chunk = |range: Range<usize>| {
+                let mut pass = Pass::default();
+                let (_, along) = batch.miss(&form, values, &range, &mut pass);
+                Chunk { range, pass, along }
+            };
+            chunks.into_iter().map(chunk).collect()
+        });
         Self { batch, form, values: values.to_vec(), passes }
     }
 
     /// `‖F(X) − Y‖²` and `Jᵀ(F(X) − Y)`; to be asked before any product, which have no room of their own.
     pub fn gradient(&mut self) -> (f64, Vec<T>) {
         let Self { batch, form, values, passes, .. } = self;
-        let runs: Vec<(f64, Vec<T>)> = passes
-            .par_iter_mut()
-            .map(|run| {
-                let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
-                for Chunk { range, pass, along } in run {
-                    total += along.iter().map(|v| v.to_f64().powi(2)).sum::<f64>();
-                    pass.adjoint(form, values, batch.inputs(range), along, &mut gradient);
-                }
-                (total, gradient)
-            })
-            .collect();
+        let runs: Vec<(f64, Vec<T>)> = parallel::map(passes, |run| {
+            let (mut gradient, mut total) = (vec![T::ZERO; form.len()], 0.0);
+            for Chunk { range, pass, along } in run {
+                total += along.iter().map(|v| v.to_f64().powi(2)).sum::<f64>();
+                pass.adjoint(form, values, batch.inputs(range), along, &mut gradient);
+            }
+            (total, gradient)
+        });
         add(runs, self.form.len())
     }
 
@@ -84,18 +77,15 @@ impl<'a, T: Field> Linear<'a, T> {
         let form = self.form;
         let (n, ms) = (columns(&form), form.heads * form.s());
         let Self { batch, values, passes, .. } = self;
-        let parts: Vec<Mat<T>> = passes
-            .par_iter_mut()
-            .map(|run| {
-                let mut sum = Mat::zeros(n, form.d_out);
-                for Chunk { range, pass, along } in run {
-                    pass.derivative_of_heads(&form, values, batch.inputs(range), v, along);
-                    let h = pass.pooled(&form);
-                    add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), &mut sum);
-                }
-                sum
-            })
-            .collect();
+        let parts: Vec<Mat<T>> = parallel::map(passes, |run| {
+            let mut sum = Mat::zeros(n, form.d_out);
+            for Chunk { range, pass, along } in run {
+                pass.derivative_of_heads(&form, values, batch.inputs(range), v, along);
+                let h = pass.pooled(&form);
+                add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), &mut sum);
+            }
+            sum
+        });
         let mut cross = Mat::zeros(n, form.d_out);
         parts.into_iter().for_each(|part| cross += Mat::from_fn(n, form.d_out, |i, j| part[(i, j)].to_f64()));
         elimination.solve(&mut cross);
@@ -120,7 +110,7 @@ impl<'a, T: Field> Linear<'a, T> {
     /// Sums of runs, added in order.
     fn each_run(&mut self, each: impl Fn(&Batch<T>, &[T], &mut [Chunk<T>]) -> Vec<T> + Sync) -> Vec<T> {
         let Self { batch, values, passes, .. } = self;
-        let runs = passes.par_iter_mut().map(|run| (0.0, each(batch, values, run))).collect();
+        let runs = parallel::map(passes, |run| (0.0, each(batch, values, run)));
         add(runs, self.form.len()).1
     }
 }

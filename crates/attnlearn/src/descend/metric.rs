@@ -20,8 +20,8 @@ use super::student::{Form, Part};
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::{Field, multiply};
+use crate::parallel;
 use faer::{MatMut, MatRef};
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Rows that the averages over columns are taken over, at most.
@@ -47,7 +47,7 @@ impl Side {
         let mean = heads.iter().map(trace).sum::<f64>() / heads.len() as f64;
         // Nothing at all: any unit will do.
         let floor = if mean > 0.0 && mean.is_finite() { least * mean } else { 1.0 };
-        heads.into_par_iter().map(|matrix| Self::new(matrix, floor, floor / least)).collect()
+        parallel::map(heads, |matrix| Self::new(matrix, floor, floor / least))
     }
 
     fn new(mut matrix: Mat<f64>, floor: f64, mean: f64) -> Self {
@@ -87,8 +87,8 @@ impl Metric {
         // All positions of a sequence in turn: with a causal mask the first ones see little.
         let every = (rows.div_ceil(ROWS).max(1)..).find(|every| coprime(*every, batch.shape.k)).unwrap_or(1);
         let heads: Vec<Vec<(Part, Mat<f64>)>> =
-            (0..form.heads).into_par_iter().map(|head| columns_of_head(batch, form, linear, head, every)).collect();
-        let moments: Vec<Moments> = (0..form.heads).into_par_iter().map(|head| Moments::new(batch, form, linear, head)).collect();
+            parallel::map(0..form.heads, |head| columns_of_head(batch, form, linear, head, every));
+        let moments: Vec<Moments> = parallel::map(0..form.heads, |head| Moments::new(batch, form, linear, head));
         let (keys, values): (Vec<_>, Vec<_>) = moments.into_iter().map(|moments| (moments.keys, moments.values)).unzip();
         let sides = |heads: Vec<Mat<f64>>| Side::of_heads(heads, UNSEEN).into_iter().map(Arc::new).collect::<Vec<_>>();
         let (keys, values) = (sides(keys), sides(values));
@@ -135,7 +135,7 @@ impl Metric {
             multiply(seen.as_mut(), false, 1.0, matrix(tokens).as_ref(), product.as_ref());
             seen
         };
-        let products: Vec<Mat<f64>> = self.blocks.par_iter().map(product).collect();
+        let products: Vec<Mat<f64>> = parallel::map(&self.blocks, product);
         let mut out = vec![0.0; v.len()];
         for (block, product) in self.blocks.iter().zip(&products) {
             let (rows, cols) = self.form.shape(block.part);

@@ -17,9 +17,9 @@ use super::pass::Pass;
 use super::student::{Form, Part};
 use crate::linalg::Mat;
 use crate::linalg::symmetric::{Tile, multiply, tiles, update_lower};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::{MatMut, MatRef};
-use rayon::prelude::*;
 
 /// Most parameters beside `O` of a student that is small.
 const MOST: usize = 1024;
@@ -154,7 +154,7 @@ impl ChunkOf<'_> {
         // XᵀD DᵀX, the lower triangle column by column, a column for every row.
         let pairs = md * (md + 1) / 2;
         let mut squares = vec![0.0; pairs * rows];
-        squares.par_chunks_exact_mut(pairs).zip(seen.par_chunks_exact(d_out * md)).for_each(|(column, seen)| {
+        parallel::each(squares.chunks_exact_mut(pairs).zip(seen.chunks_exact(d_out * md)), |(column, seen)| {
             let seen = MatRef::from_column_major_slice(seen, md, d_out);
             let mut square = Mat::zeros(md, md);
             multiply(square.as_mut(), false, 1.0, seen, seen.transpose());
@@ -166,7 +166,7 @@ impl ChunkOf<'_> {
         });
         let squares = MatRef::from_column_major_slice(&squares, pairs, rows);
         let x = MatRef::from_row_major_slice(self.x, rows, d);
-        tiles(jj.as_mut(), p, md).into_par_iter().for_each(|Tile { col, mut part, .. }| {
+        parallel::each(tiles(jj.as_mut(), p, md), |Tile { col, mut part, .. }| {
             let v = col / md;
             // x_a[u] x_a[v] for all u from v on.
             let products = Mat::from_fn(rows, d - v, |a, u| x[(a, v + u)] * x[(a, v)]);
@@ -187,15 +187,12 @@ impl ChunkOf<'_> {
             }
         });
         let (h, seen) = (self.pass.pooled(self.form), MatRef::from_column_major_slice(&seen, d_out * md, rows));
-        let blocks: Vec<Mat<f64>> = (0..d)
-            .into_par_iter()
-            .map(|u| {
-                let scaled = Mat::from_fn(h.ncols(), rows, |c, a| h[(a, c)] * x[(a, u)]);
-                let mut block = Mat::zeros(h.ncols(), d_out * md);
-                multiply(block.as_mut(), false, 1.0, scaled.as_ref(), seen.transpose());
-                block
-            })
-            .collect();
+        let blocks: Vec<Mat<f64>> = parallel::map(0..d, |u| {
+            let scaled = Mat::from_fn(h.ncols(), rows, |c, a| h[(a, c)] * x[(a, u)]);
+            let mut block = Mat::zeros(h.ncols(), d_out * md);
+            multiply(block.as_mut(), false, 1.0, scaled.as_ref(), seen.transpose());
+            block
+        });
         for (u, block) in blocks.iter().enumerate() {
             for e in 0..d_out {
                 let mut place = cross.as_mut().subcols_mut(e * p + u * md, md);

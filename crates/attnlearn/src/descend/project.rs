@@ -6,7 +6,7 @@
 
 use super::Sample;
 use crate::linalg::{Mat, solve_spd};
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Rows whose sums are formed together.
 const CHUNK: usize = 96;
@@ -63,7 +63,7 @@ pub(super) fn over_chunks<R: Send>(rows: usize, map: impl Fn(std::ops::Range<usi
     // A few chunks at a time: their sums are large.
     let mut fold = fold;
     for group in chunks.chunks(16) {
-        let parts: Vec<R> = group.par_iter().map(|range| map(range.clone())).collect();
+        let parts: Vec<R> = parallel::map(group, |range| map(range.clone()));
         parts.into_iter().for_each(&mut fold);
     }
 }

@@ -20,8 +20,8 @@ use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::multiply;
+use crate::parallel;
 use faer::{MatMut, MatRef};
-use rayon::prelude::*;
 
 /// Share of all attention that is none in a sharp head.
 const ZEROS: f64 = 0.1;
@@ -68,28 +68,23 @@ impl Attention {
         let output = MatRef::from_row_major_slice(&output, form.s(), form.d_out);
         let mut others = student.values.clone();
         own.into_iter().for_each(|at| others[at] = 0.0);
-        let runs: Vec<(Self, Vec<f64>)> = examples
-            .parts()
-            .into_par_iter()
-            .map(|chunks| {
-                let (mut pass, mut run, mut believed) =
-                    (Pass::default(), Self { p: Vec::new(), uncertain: Vec::new() }, Vec::new());
-                for range in &chunks {
-                    let (_, miss) = examples.miss(&form, &others, range, &mut pass);
-                    let mut u = vec![0.0; miss.len()];
-                    let into = MatMut::from_row_major_slice_mut(&mut u, range.len() * k, form.d_out);
-                    multiply(into, false, 1.0, pass.head_values(&form, examples.inputs(range), head), output);
-                    for (miss, u) in miss.chunks_exact(k * form.d_out).zip(u.chunks_exact(k * form.d_out)) {
-                        run.add(&form, k, miss, u);
-                    }
-                    for row in 0..range.len() * k {
-                        let p = pass.attention(&form, row, head);
-                        believed.extend((0..k).map(|b| p.get(b).copied().unwrap_or(0.0)));
-                    }
+        let runs: Vec<(Self, Vec<f64>)> = parallel::map(examples.parts(), |chunks| {
+            let (mut pass, mut run, mut believed) = (Pass::default(), Self { p: Vec::new(), uncertain: Vec::new() }, Vec::new());
+            for range in &chunks {
+                let (_, miss) = examples.miss(&form, &others, range, &mut pass);
+                let mut u = vec![0.0; miss.len()];
+                let into = MatMut::from_row_major_slice_mut(&mut u, range.len() * k, form.d_out);
+                multiply(into, false, 1.0, pass.head_values(&form, examples.inputs(range), head), output);
+                for (miss, u) in miss.chunks_exact(k * form.d_out).zip(u.chunks_exact(k * form.d_out)) {
+                    run.add(&form, k, miss, u);
                 }
-                (run, believed)
-            })
-            .collect();
+                for row in 0..range.len() * k {
+                    let p = pass.attention(&form, row, head);
+                    believed.extend((0..k).map(|b| p.get(b).copied().unwrap_or(0.0)));
+                }
+            }
+            (run, believed)
+        });
         let (mut all, mut believed) = (Self { p: Vec::new(), uncertain: Vec::new() }, Vec::new());
         for (run, of_run) in runs {
             all.p.extend(run.p);

@@ -23,8 +23,8 @@ use super::student::{Form, Part};
 use crate::Result;
 use crate::linalg::Mat;
 use crate::linalg::symmetric::{multiply, update_lower};
+use crate::parallel;
 use faer::{MatMut, MatRef};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// What has at most this relative uncertainty is seen, unless its logit is further off than that: some of what is none is seen by chance.
@@ -125,7 +125,7 @@ impl<'a> Regression<'a> {
 
     fn move_to(&mut self, values: Vec<f64>) {
         let at = |range: Range<usize>| self.tokens_at(&values, range);
-        self.tokens = self.examples.parts().into_par_iter().map(|chunks| chunks.into_iter().map(at).collect()).collect();
+        self.tokens = parallel::map(self.examples.parts(), |chunks| chunks.into_iter().map(at).collect());
         self.values = values;
     }
 
@@ -245,7 +245,7 @@ impl<'a> Regression<'a> {
             }
             all
         };
-        self.tokens.par_iter().map(run).collect::<Vec<_>>().concat()
+        parallel::map(&self.tokens, run).concat()
     }
 
     /// The adjoint of [`Self::derivative`].
@@ -283,7 +283,7 @@ impl<'a> Regression<'a> {
             }
             (0.0, gradient)
         };
-        add(self.tokens.par_iter().map(run).collect(), self.values.len()).1
+        add(parallel::map(&self.tokens, run), self.values.len()).1
     }
 
     /// `out ← [out] + Q Kᵀ`, sequence by sequence.
@@ -329,7 +329,7 @@ impl<'a> Regression<'a> {
             }
             sums
         };
-        let runs: Vec<[Mat<f64>; 3]> = self.tokens.par_iter().map(run).collect();
+        let runs: Vec<[Mat<f64>; 3]> = parallel::map(&self.tokens, run);
         let block = |i: usize| {
             let n = runs.first().map_or(0, |sums| sums[i].nrows());
             Mat::from_fn(n, n, |a, b| runs.iter().map(|sums| sums[i][(a.max(b), a.min(b))]).sum())

@@ -2,7 +2,7 @@
 
 use super::{FeatureMap, SetBlock};
 use crate::linalg::lanes::Real;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Sets to a task.
 const SETS: usize = 16;
@@ -11,7 +11,7 @@ const SETS: usize = 16;
 pub fn features_of<T: Real>(map: &dyn FeatureMap<T>, sets: &SetBlock) -> Vec<T> {
     let p = map.features();
     let mut out = vec![T::ZERO; sets.len() * p];
-    out.par_chunks_mut(SETS * p).enumerate().for_each(|(task, rows)| {
+    parallel::each(out.chunks_mut(SETS * p).enumerate(), |(task, rows)| {
         let first = task * SETS;
         let part = part(sets, first, rows.len() / p);
         for strip in 0..map.strips() {

@@ -12,8 +12,8 @@ use super::evaluate::part;
 use super::{FeatureMap, KernelSpec, MapSpec, SetBlock, SetShape};
 use crate::data::file::{Bytes, Contents, Dtype, FLOATS, TensorSpec, layout, write_atomically};
 use crate::linalg::lanes::Real;
+use crate::parallel;
 use crate::{Error, Result};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -267,7 +267,7 @@ impl Prediction<'_> {
             (Predictor::Frozen { v, .. }, Some(Drawn::Double(map))) => frozen(map.as_ref(), v, sets, t, &mut out),
             (Predictor::Kernel { kernel, sets: centres, alpha }, _) => {
                 let k = kernel.cross(&padded(sets, centres.shape.keys), centres)?;
-                out.par_chunks_mut(t).enumerate().for_each(|(i, out)| {
+                parallel::each(out.chunks_mut(t).enumerate(), |(i, out)| {
                     for j in 0..centres.len() {
                         (0..t).for_each(|o| out[o] += k[(i, j)] * alpha[j * t + o]);
                     }
@@ -293,7 +293,7 @@ fn padded(sets: &SetBlock, keys: usize) -> SetBlock {
 
 /// `out += Φ v`.
 fn frozen<T: Real>(map: &dyn FeatureMap<T>, v: &[f64], sets: &SetBlock, t: usize, out: &mut [f64]) {
-    out.par_chunks_mut(SETS * t).enumerate().for_each(|(task, out)| {
+    parallel::each(out.chunks_mut(SETS * t).enumerate(), |(task, out)| {
         let part = part(sets, task * SETS, out.len() / t);
         let mut phi = Vec::new();
         for strip in 0..map.strips() {

@@ -18,11 +18,11 @@ use super::mlp::Neurons;
 use super::{FeatureMap, SetShape};
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
+use crate::parallel;
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// What the features are.
@@ -216,7 +216,7 @@ impl MapSpec {
         self.check()?;
         let size = self.unit_size();
         let mut weights = zeros(self.units() * size)?;
-        weights.par_chunks_exact_mut(size).enumerate().for_each(|(m, w)| self.draw(m, w));
+        parallel::each(weights.chunks_exact_mut(size).enumerate(), |(m, w)| self.draw(m, w));
         Ok(weights.to_vec())
     }
 
@@ -224,17 +224,15 @@ impl MapSpec {
     fn panels<T: Real>(&self) -> Result<Aligned<T>> {
         let (units, size) = (self.units(), self.unit_size());
         let mut panels = zeros(units.next_multiple_of(LANES) * size)?;
-        panels.par_chunks_exact_mut(size * LANES).enumerate().for_each_init(
-            || vec![0.0; size],
-            |w, (index, panel)| {
-                for lane in 0..LANES.min(units - index * LANES) {
-                    self.draw(index * LANES + lane, w);
-                    for (entry, &w) in panel.chunks_exact_mut(LANES).zip(w.iter()) {
-                        entry[lane] = T::from_f64(w);
-                    }
+        parallel::each(panels.chunks_exact_mut(size * LANES).enumerate(), |(index, panel)| {
+            let mut w = vec![0.0; size];
+            for lane in 0..LANES.min(units - index * LANES) {
+                self.draw(index * LANES + lane, &mut w);
+                for (entry, &w) in panel.chunks_exact_mut(LANES).zip(&w) {
+                    entry[lane] = T::from_f64(w);
                 }
-            },
-        );
+            }
+        });
         Ok(panels)
     }
 

@@ -19,11 +19,11 @@
 use super::cholesky::{Halt, NotPositive, small_cholesky, small_inverse};
 use super::lanes::{Real, vectorised};
 use super::symmetric::{Field, multiply, product, symmetric_product, update_lower};
+use crate::parallel;
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::prelude::{Reborrow, ReborrowMut};
 use faer::{Mat, MatMut, MatRef, Par, Side};
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 /// Up to this size the eigenvalues come sooner than the band.
 const SMALL: usize = 512;
@@ -406,11 +406,8 @@ impl<T: Field> BandFactor<T> {
 
     /// `zᵀ (B + μI)⁻¹ z` for every column `z`, on all threads.
     pub fn energies(&self, z: MatRef<'_, T>) -> Vec<f64> {
-        let starts: Vec<usize> = (0..z.ncols()).step_by(COLUMNS).collect();
-        starts
-            .into_par_iter()
-            .flat_map_iter(|start| self.block_energies(z.subcols(start, COLUMNS.min(z.ncols() - start))))
-            .collect()
+        let of = |start: usize| self.block_energies(z.subcols(start, COLUMNS.min(z.ncols() - start)));
+        parallel::map((0..z.ncols()).step_by(COLUMNS), of).concat()
     }
 
     fn block_energies(&self, z: MatRef<'_, T>) -> Vec<f64> {

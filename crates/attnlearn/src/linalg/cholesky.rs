@@ -4,12 +4,12 @@
 //! Nearly all the work is in the first, a product at full speed that writes every tile once.
 
 use super::symmetric::{Field, Tile, multiply, multiply_deep, product, tile, tiles};
+use crate::parallel;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{LltParams, cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::triangular_solve::{solve_lower_triangular_in_place, solve_upper_triangular_in_place};
 use faer::prelude::{IntoConst, Reborrow, ReborrowMut};
 use faer::{Auto, Mat, MatMut, MatRef, Par, Spec};
-use rayon::prelude::*;
 
 /// The matrix is not positive definite, to working precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn cholesky<T: Field>(mut a: MatMut<'_, T>, stop: &dyn Fn() -> bool) -> Resu
         let width = step.min(n - k);
         let (done, rest) = a.rb_mut().split_at_col_mut(k);
         let (done, mut column) = (done.into_const(), rest.submatrix_mut(k, 0, n - k, width));
-        tiles(column.rb_mut(), (step / 2).max(1), width).into_par_iter().for_each(|Tile { row, part, .. }| {
+        parallel::each(tiles(column.rb_mut(), (step / 2).max(1), width), |Tile { row, part, .. }| {
             let height = part.nrows();
             multiply_deep(part, -T::ONE, done.subrows(k + row, height), done.subrows(k, width).transpose());
         });
@@ -50,7 +50,7 @@ pub fn cholesky<T: Field>(mut a: MatMut<'_, T>, stop: &dyn Fn() -> bool) -> Resu
         small_cholesky(top.rb_mut())?;
         let top = top.into_const();
         let inverses = diagonal_inverses(top);
-        tiles(below, (step / 2).max(1), width).into_par_iter().for_each(|tile| solve_right(top, &inverses, tile.part));
+        parallel::each(tiles(below, (step / 2).max(1), width), |tile| solve_right(top, &inverses, tile.part));
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub fn solve_upper<T: Field>(l: MatRef<'_, T>, mut x: MatMut<'_, T>) {
         let (mut now, later) = x.rb_mut().split_at_row_mut(k).1.split_at_row_mut(width);
         let (later, below) = (later.into_const(), l.submatrix(k + width, k, n - k - width, width).transpose());
         // Few rows and a long sum: narrow tiles, so that all threads have some.
-        tiles(now.rb_mut(), 64, 256).into_par_iter().for_each(|Tile { row, col, part }| {
+        parallel::each(tiles(now.rb_mut(), 64, 256), |Tile { row, col, part }| {
             let (height, cols) = (part.nrows(), part.ncols());
             multiply(part, true, -T::ONE, below.subrows(row, height), later.subcols(col, cols));
         });
@@ -135,7 +135,7 @@ pub fn small_inverse<T: Field>(l: MatRef<'_, T>) -> Mat<T> {
 
 fn over_columns<T: Field>(x: MatMut<'_, T>, each: impl Fn(MatMut<'_, T>) + Sync) {
     let rows = x.nrows();
-    tiles(x, rows.max(1), 128).into_par_iter().for_each(|tile| each(tile.part));
+    parallel::each(tiles(x, rows.max(1), 128), |tile| each(tile.part));
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@
 //! diagonal are computed; above the diagonal only the diagonal tiles hold anything of use.
 
 use super::lanes::Real;
+use crate::parallel;
 use faer::prelude::{IntoConst, ReborrowMut};
 use faer::traits::RealField;
 use faer::{Mat, MatMut, MatRef};
-use rayon::prelude::*;
 
 /// Numbers that have both vector lanes and dense factorisations: `f32` and `f64`.
 pub trait Field: Real + RealField {
@@ -112,7 +112,7 @@ fn cut<T>(mut c: MatMut<'_, T>, rows: usize, cols: usize, top: impl Fn(usize) ->
 pub fn product<T: Field>(c: MatMut<'_, T>, add: bool, s: T, a: MatRef<'_, T>, b: MatRef<'_, T>) {
     // Tall or wide results are cut along their long side alone.
     let (rows, cols) = (tile(c.nrows()), tile(c.ncols()).max(TILE / 2));
-    tiles(c, rows, cols).into_par_iter().for_each(|Tile { row, col, part }| {
+    parallel::each(tiles(c, rows, cols), |Tile { row, col, part }| {
         let (height, width) = (part.nrows(), part.ncols());
         multiply(part, add, s, a.subrows(row, height), b.subcols(col, width));
     });
@@ -120,7 +120,7 @@ pub fn product<T: Field>(c: MatMut<'_, T>, add: bool, s: T, a: MatRef<'_, T>, b:
 
 /// Lower triangle of `C ← C + s A Bᵀ`, which the caller knows to be symmetric, on all threads.
 pub fn update_lower<T: Field>(c: MatMut<'_, T>, s: T, a: MatRef<'_, T>, b: MatRef<'_, T>) {
-    lower_tiles(c, tile(a.nrows())).into_par_iter().for_each(|Tile { row, col, part }| {
+    parallel::each(lower_tiles(c, tile(a.nrows())), |Tile { row, col, part }| {
         let (height, width) = (part.nrows(), part.ncols());
         multiply_deep(part, s, a.subrows(row, height), b.subrows(col, width).transpose());
     });
@@ -153,10 +153,10 @@ pub fn mirror<T: Field>(mut c: MatMut<'_, T>) {
 /// `A V` on all threads, for a symmetric `A` of which the lower triangle is read; the upper half of its diagonal tiles is written.
 pub fn symmetric_product<T: Field>(mut a: MatMut<'_, T>, v: MatRef<'_, T>) -> Mat<T> {
     let (n, side) = (a.nrows(), tile(a.nrows()));
-    lower_tiles(a.rb_mut(), side).into_par_iter().filter(|tile| tile.row == tile.col).for_each(|tile| mirror(tile.part));
+    parallel::each(lower_tiles(a.rb_mut(), side).into_iter().filter(|tile| tile.row == tile.col), |tile| mirror(tile.part));
     let a = a.into_const();
     let mut out = Mat::zeros(n, v.ncols());
-    tiles(out.as_mut(), side, TILE).into_par_iter().for_each(|Tile { row, col, mut part }| {
+    parallel::each(tiles(out.as_mut(), side, TILE), |Tile { row, col, mut part }| {
         let (height, v) = (part.nrows(), v.subcols(col, part.ncols()));
         for j in (0..n).step_by(side) {
             let width = side.min(n - j);

@@ -12,8 +12,8 @@ use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::symmetric::{Field, add_outer, update_lower};
 use crate::linalg::{Mat, MatRef, staggered};
+use crate::parallel;
 use crate::{Error, Result};
-use rayon::prelude::*;
 
 /// `K̃ + s u uᵀ` and what was met on the way.
 pub(super) struct Dual<T> {
@@ -52,7 +52,7 @@ impl<T: Field> Dual<T> {
                 feature_means[columns.clone()].copy_from_slice(combine_all(phi, width, &weights, 0).col_as_slice(0));
             }
             let means = &feature_means[columns];
-            phi.par_chunks_mut((SetBlock::CAPACITY * width).max(1)).enumerate().for_each(|(block, rows)| {
+            parallel::each(phi.chunks_mut((SetBlock::CAPACITY * width).max(1)).enumerate(), |(block, rows)| {
                 for (row, root) in rows.chunks_exact_mut(width.max(1)).zip(&targets.roots[block * SetBlock::CAPACITY..]) {
                     for (v, mean) in row.iter_mut().zip(means) {
                         *v = T::from_f64(root * (v.to_f64() - mean));

@@ -12,9 +12,9 @@ use super::{Stage, Watch};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::symmetric::{Field, Tile, lower_tiles, multiply, tile, update_lower};
 use crate::linalg::{Mat, staggered};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
-use rayon::prelude::*;
 use std::io::{Read, Write};
 use std::ops::Range;
 
@@ -130,7 +130,7 @@ impl Gram {
                     i += 1;
                 }
             }
-            phi.par_chunks_mut(p.max(1)).enumerate().for_each(|(i, row)| {
+            parallel::each(phi.chunks_mut(p.max(1)).enumerate(), |(i, row)| {
                 let root = T::from_f64(right[(i, 0)]);
                 row.iter_mut().for_each(|v| *v *= root);
             });
@@ -140,7 +140,7 @@ impl Gram {
             }
             self.cross += sums.subcols(1, t);
             let phi = MatRef::from_row_major_slice(phi, n, p).transpose();
-            lower_tiles(self.gram.as_mut(), tile(p)).into_par_iter().for_each(|Tile { row, col, mut part }| {
+            parallel::each(lower_tiles(self.gram.as_mut(), tile(p)), |Tile { row, col, mut part }| {
                 let (height, width) = (part.nrows(), part.ncols());
                 let mut sum = Mat::<T>::zeros(height, width);
                 multiply(sum.as_mut(), false, T::ONE, phi.subrows(row, height), phi.subrows(col, width).transpose());

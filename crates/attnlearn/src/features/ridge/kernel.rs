@@ -10,8 +10,8 @@ use super::targets::Targets;
 use super::{Clock, Options, PathPoint, Ridge, Solver, Stage, Watch, factor, fixed, given};
 use crate::features::{KernelSpec, SetSource, Sets};
 use crate::linalg::{Mat, cholesky};
+use crate::parallel;
 use crate::{Error, Result};
-use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// A fitted kernel model.
@@ -82,7 +82,7 @@ fn centre(k: &mut Mat<f64>, targets: &Targets) -> Vec<f64> {
     let weight = |j: usize| targets.roots[j] * targets.roots[j] / targets.total;
     let mut means = vec![0.0; n];
     if targets.intercept {
-        means = (0..n).into_par_iter().map(|i| k.col_as_slice(i).iter().enumerate().map(|(j, k)| weight(j) * k).sum()).collect();
+        means = parallel::map(0..n, |i| k.col_as_slice(i).iter().enumerate().map(|(j, k)| weight(j) * k).sum());
     }
     let mean: f64 = means.iter().enumerate().map(|(i, m)| weight(i) * m).sum();
     for j in 0..n {

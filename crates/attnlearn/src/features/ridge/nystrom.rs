@@ -17,11 +17,11 @@ use super::{Stage, Watch};
 use crate::linalg::cholesky::{cholesky, solve_lower};
 use crate::linalg::symmetric::{Field, add_outer, product};
 use crate::linalg::{Mat, symmetric_eigen};
+use crate::parallel;
 use crate::{Error, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use rayon::prelude::*;
 use std::ops::AddAssign;
 
 /// First rank tried.
@@ -165,14 +165,14 @@ impl<T: Field> Preconditioner<'_, T> {
         let (p, mut z) = (x.nrows(), x.clone());
         for j in 0..x.ncols() {
             let mut c = vec![0.0; self.gains.len()];
-            c.par_chunks_mut(COLUMNS).zip(self.u.par_chunks(COLUMNS * p)).for_each(|(c, u)| dots(u, x.col_as_slice(j), c));
+            parallel::each(c.chunks_mut(COLUMNS).zip(self.u.chunks(COLUMNS * p)), |(c, u)| dots(u, x.col_as_slice(j), c));
             c.iter_mut().zip(&self.gains).for_each(|(c, gain)| *c *= gain);
             let part = |(c, u): (&[f64], &[T])| {
                 let mut sum = Mat::zeros(p, 1);
                 combine(u, c, sum.col_as_slice_mut(0));
                 sum
             };
-            let parts = c.par_chunks(COLUMNS).zip(self.u.par_chunks(COLUMNS * p)).map(part).collect();
+            let parts = parallel::map(c.chunks(COLUMNS).zip(self.u.chunks(COLUMNS * p)), part);
             z.as_mut().subcols_mut(j, 1).add_assign(add_in_order(parts, p, 1));
         }
         z

@@ -14,8 +14,8 @@ use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::symmetric::{Field, Tile, multiply, product, tiles};
 use crate::linalg::{Mat, MatRef, staggered};
+use crate::parallel;
 use crate::{Error, Result};
-use rayon::prelude::*;
 
 /// Blocks in a panel that is computed anew for every product.
 const BLOCKS: usize = 8;
@@ -126,15 +126,11 @@ impl<'a, T: Field> Operator<'a, T> {
         let roots = &self.targets.roots;
         // Sums within blocks, then over them in their order.
         let squares = |rows: &[T], width: usize, first: usize, means: &[f64]| -> f64 {
-            let parts: Vec<f64> = rows
-                .par_chunks((SetBlock::CAPACITY * width).max(1))
-                .enumerate()
-                .map(|(block, rows)| {
-                    let roots = &roots[first + block * SetBlock::CAPACITY..];
-                    let square = |row: &[T]| row.iter().zip(means).map(|(v, m)| (v.to_f64() - m).powi(2)).sum::<f64>();
-                    rows.chunks_exact(width.max(1)).zip(roots).map(|(row, root)| root * root * square(row)).sum()
-                })
-                .collect();
+            let parts: Vec<f64> = parallel::map(rows.chunks((SetBlock::CAPACITY * width).max(1)).enumerate(), |(block, rows)| {
+                let roots = &roots[first + block * SetBlock::CAPACITY..];
+                let square = |row: &[T]| row.iter().zip(means).map(|(v, m)| (v.to_f64() - m).powi(2)).sum::<f64>();
+                rows.chunks_exact(width.max(1)).zip(roots).map(|(row, root)| root * root * square(row)).sum()
+            });
             parts.into_iter().sum()
         };
         let mut trace = 0.0;
@@ -198,7 +194,7 @@ impl<'a, T: Field> Operator<'a, T> {
                 let u = combine_all(phi, width, &a, 0);
                 for j in 0..t {
                     let (u, z) = (u.col_as_slice(j), z.col_as_slice_mut(j));
-                    z.par_chunks_mut(ROWS).zip(phi.par_chunks(ROWS * width)).for_each(|(z, rows)| {
+                    parallel::each(z.chunks_mut(ROWS).zip(phi.chunks(ROWS * width)), |(z, rows)| {
                         let mut part = [0.0; ROWS];
                         dots(rows, u, &mut part[..z.len()]);
                         z.iter_mut().zip(part).for_each(|(z, part)| *z += part);
@@ -212,27 +208,23 @@ impl<'a, T: Field> Operator<'a, T> {
         let mut out = Mat::<f64>::zeros(p, t);
         let mut totals = vec![0.0; t];
         self.panels(watch, |rows, first| {
-            let parts: Vec<(Mat<f64>, Vec<f64>)> = rows
-                .par_chunks(ROWS * p)
-                .enumerate()
-                .map(|(index, rows)| {
-                    let (mut sum, mut total) = (Mat::zeros(p, t), vec![0.0; t]);
-                    for (c, rows) in rows.chunks(CHUNK * p).enumerate() {
-                        let roots = &self.targets.roots[first + index * ROWS + c * CHUNK..];
-                        let mut q = [0.0; CHUNK];
-                        let q = &mut q[..rows.len() / p];
-                        for j in 0..t {
-                            dots(rows, x.col_as_slice(j), q);
-                            for (q, root) in q.iter_mut().zip(roots) {
-                                *q = root * root * (*q - centre[j]);
-                                total[j] += *q;
-                            }
-                            combine(rows, q, sum.col_as_slice_mut(j));
+            let parts: Vec<(Mat<f64>, Vec<f64>)> = parallel::map(rows.chunks(ROWS * p).enumerate(), |(index, rows)| {
+                let (mut sum, mut total) = (Mat::zeros(p, t), vec![0.0; t]);
+                for (c, rows) in rows.chunks(CHUNK * p).enumerate() {
+                    let roots = &self.targets.roots[first + index * ROWS + c * CHUNK..];
+                    let mut q = [0.0; CHUNK];
+                    let q = &mut q[..rows.len() / p];
+                    for j in 0..t {
+                        dots(rows, x.col_as_slice(j), q);
+                        for (q, root) in q.iter_mut().zip(roots) {
+                            *q = root * root * (*q - centre[j]);
+                            total[j] += *q;
                         }
+                        combine(rows, q, sum.col_as_slice_mut(j));
                     }
-                    (sum, total)
-                })
-                .collect();
+                }
+                (sum, total)
+            });
             let (sums, parts): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
             out += add_in_order(sums, p, t);
             for part in parts {
@@ -271,14 +263,14 @@ impl<'a, T: Field> Operator<'a, T> {
             let mut qt = Mat::<T>::zeros(r, n);
             product(qt.as_mut(), false, T::ONE, x.transpose(), phi.transpose());
             let mut q = staggered::<T>(n, r);
-            tiles(q.as_mut(), n, 1).into_par_iter().zip(&mut totals).for_each(|(Tile { col, mut part, .. }, total)| {
+            parallel::each(tiles(q.as_mut(), n, 1).into_iter().zip(&mut totals), |(Tile { col, mut part, .. }, total)| {
                 for (i, root) in self.targets.roots[first..first + n].iter().enumerate() {
                     let value = root * root * (qt[(col, i)].to_f64() - centre[col]);
                     *total += value;
                     part[(i, 0)] = T::from_f64(value);
                 }
             });
-            tiles(y.as_mut(), SKETCH_ROWS, r).into_par_iter().for_each(|Tile { row, part, .. }| {
+            parallel::each(tiles(y.as_mut(), SKETCH_ROWS, r), |Tile { row, part, .. }| {
                 let height = part.nrows();
                 multiply(part, true, T::ONE, phi.transpose().subrows(row, height), q.as_ref());
             });

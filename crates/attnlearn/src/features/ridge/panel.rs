@@ -8,6 +8,7 @@ use super::rows::{combine, finite};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::Mat;
 use crate::linalg::symmetric::Field;
+use crate::parallel;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -102,18 +103,14 @@ fn not_finite(block: u64) -> Error {
 /// `Φᵀ C` for the rows `Φ` (of `width` features) and the coefficients `C` (one row per row of `Φ`).
 pub(super) fn combine_all<T: Field>(rows: &[T], width: usize, c: &Mat<f64>, first: usize) -> Mat<f64> {
     let t = c.ncols();
-    let parts: Vec<Mat<f64>> = rows
-        .par_chunks((SetBlock::CAPACITY * width).max(1))
-        .enumerate()
-        .map(|(index, rows)| {
-            let (start, n) = (first + index * SetBlock::CAPACITY, rows.len() / width.max(1));
-            let mut sum = Mat::zeros(width, t);
-            for j in 0..t {
-                combine(rows, &c.col_as_slice(j)[start..start + n], sum.col_as_slice_mut(j));
-            }
-            sum
-        })
-        .collect();
+    let parts: Vec<Mat<f64>> = parallel::map(rows.chunks((SetBlock::CAPACITY * width).max(1)).enumerate(), |(index, rows)| {
+        let (start, n) = (first + index * SetBlock::CAPACITY, rows.len() / width.max(1));
+        let mut sum = Mat::zeros(width, t);
+        for j in 0..t {
+            combine(rows, &c.col_as_slice(j)[start..start + n], sum.col_as_slice_mut(j));
+        }
+        sum
+    });
     add_in_order(parts, width, t)
 }
 

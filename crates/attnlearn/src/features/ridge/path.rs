@@ -23,9 +23,9 @@ use crate::linalg::Mat;
 use crate::linalg::band::{BandFactor, BandForm, HALF};
 use crate::linalg::cholesky::Halt;
 use crate::linalg::symmetric::{Field, product};
+use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
-use rayon::prelude::*;
 use serde::Serialize;
 
 /// One ridge and its errors: weighted means of squares, added up over targets.
@@ -208,15 +208,13 @@ pub(super) fn gram_path<T: Field>(
     let form = BandForm::new(std::mem::replace(&mut normal.g, Mat::new()), &|| watch.interrupted()).map_err(halted)?;
     watch.begin(Stage::Path);
     let rotated = form.rotate(normal.r.as_ref());
-    let factors: Vec<_> = lambdas
-        .par_iter()
-        .filter_map(|&lambda| {
-            let factor = form.factor(lambda * total).ok()?;
-            let mut x = rotated.clone();
-            factor.solve(&mut x);
-            Some((lambda, factor, x))
-        })
-        .collect();
+    let factor = |lambda: f64| {
+        let factor = form.factor(lambda * total).ok()?;
+        let mut x = rotated.clone();
+        factor.solve(&mut x);
+        Some((lambda, factor, x))
+    };
+    let factors: Vec<_> = parallel::map(lambdas.iter().copied(), factor).into_iter().flatten().collect();
     let mut sums = vec![Sums::new(t); factors.len()];
     let blocks = data.source.blocks();
     let step = (PANEL / SetBlock::CAPACITY) as u64;
@@ -230,7 +228,7 @@ pub(super) fn gram_path<T: Field>(
         let n = data.fill(first..(first + step).min(blocks), 0..data.map.strips(), &mut buffer)?;
         // Φ̃, an example a column, and Z = Qᵀ Φ̃ᵀ.
         let mut phi = vec![0.0f64; n * p];
-        phi.par_chunks_mut(p.max(1)).zip(buffer.par_chunks(p.max(1))).enumerate().for_each(|(i, (phi, row))| {
+        parallel::each(phi.chunks_mut(p.max(1)).zip(buffer.chunks(p.max(1))).enumerate(), |(i, (phi, row))| {
             let root = targets.roots[start + i];
             for ((phi, v), mean) in phi.iter_mut().zip(row).zip(&normal.feature_means) {
                 *phi = root * (v.to_f64() - mean);
