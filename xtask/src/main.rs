@@ -16,19 +16,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Formatting, lints, documentation and all tests.
-    Test,
+    /// Formatting, lints, documentation and the tests.
+    Test(Tier),
     /// The tests of the Python package alone.
-    TestPython,
+    TestPython(Tier),
     /// Measurements, written to `benches/runs/`.
     #[command(subcommand)]
     Bench(bench::Bench),
 }
 
+/// Which tests.
+#[derive(clap::Args)]
+struct Tier {
+    /// The slow ones too: statistics, recovery of larger layers, the page in a browser, notebooks, torch.
+    #[arg(long)]
+    all: bool,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Test => test::run(),
-        Command::TestPython => python::test(true),
+        Command::Test(tier) => test::run(tier.all),
+        Command::TestPython(tier) => python::test(true, tier.all, true),
         // The tests share the dev build with this program; a measurement needs the release build.
         Command::Bench(_) if cfg!(debug_assertions) => in_release(),
         Command::Bench(bench) => bench::run(&bench),

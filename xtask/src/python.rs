@@ -1,6 +1,6 @@
 //! The Python package: a virtual environment under `target/`, the wheel in it, and its tests.
 
-use crate::test::{cargo, command};
+use crate::test::{cargo, command, succeeds};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,21 +8,49 @@ use std::process::Command;
 /// What the tests need, with versions.
 const REQUIREMENTS: &str = "crates/attnlearn-py/tests/requirements.txt";
 
-/// Builds the wheel, installs it and runs pytest; `build` builds the program too, which after the other tests is there already.
-pub fn test(build: bool) -> Result<(), String> {
+/// Builds the wheel, installs it and runs pytest, the slow tests too if `all`; `build` builds the program too, which after the other tests is there
+/// already.
+pub fn test(build: bool, all: bool, torch: bool) -> Result<(), String> {
     if build {
-        cargo(&["test", "--quiet", "--workspace", "--no-run"], None)?;
+        cargo(&["test", "--quiet", "--workspace", "--no-run", "--features", "attnlearn-cli/full"], None)?;
     }
     let python = environment()?;
     // The wheel and the program are built like everything else that is tested: optimised, with assertions.
     let wheel = wheel(&python, "dev", "as-tested")?;
     pip(&python, &["install", "--quiet", "--force-reinstall", "--no-deps", &wheel.display().to_string()])?;
     let program = absolute(Path::new("target/debug/attnlearn"))?;
+    let tests = if all { "slow or not slow" } else { "not slow" };
     command(
         Command::new(&python)
-            .args(["-m", "pytest", "crates/attnlearn-py/tests"])
+            .args(["-m", "pytest", "-m", tests, "crates/attnlearn-py/tests"])
             .env("ATTNLEARN_PROGRAM", program)
             .env("ATTNLEARN_WHEEL", &wheel),
+    )?;
+    match with_torch().filter(|_| all && torch) {
+        Some(with_torch) => test_torch(&python, &with_torch, &wheel),
+        None => Ok(()),
+    }
+}
+
+/// A Python that has torch: the one that is named, or the first of the usual ones.
+pub fn with_torch() -> Option<String> {
+    let named = std::env::var("ATTNLEARN_TORCH_PYTHON").ok();
+    let usual = ["python3".to_owned(), "/usr/bin/python3".to_owned()];
+    named.into_iter().chain(usual).find(|python| succeeds(python, &["-c", "import torch"]))
+}
+
+/// The tests of torch by an interpreter that has it: it sees the wheel and pytest beside its own packages.
+fn test_torch(python: &Path, with_torch: &str, wheel: &Path) -> Result<(), String> {
+    let folder = absolute(Path::new("target"))?.join("python-torch");
+    let (place, wheel) = (folder.display().to_string(), wheel.display().to_string());
+    let into = ["install", "--quiet", "--upgrade", "--target", place.as_str()];
+    pip(python, &[&into[..], &["pytest"]].concat())?;
+    pip(python, &[&into[..], &["--no-deps", wheel.as_str()]].concat())?;
+    command(
+        Command::new(with_torch)
+            .args(["-m", "pytest", "--noconftest", "crates/attnlearn-py/tests/test_torch.py"])
+            .env("PYTHONPATH", &folder)
+            .env("ATTNLEARN_REQUIRE", "torch"),
     )
 }
 

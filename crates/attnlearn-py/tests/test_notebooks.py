@@ -15,6 +15,7 @@ def test_there_are_three():
     assert len(NOTEBOOKS) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path):
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")

@@ -1,13 +1,18 @@
-"""The layer as a module of torch. Skipped where torch is not installed: its package brings gigabytes."""
+"""The layer as a module of torch. Skipped where torch is not installed, unless ``ATTNLEARN_REQUIRE`` names it."""
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 import pytest
 
 from attnlearn import AttentionLayer, learn_attention
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+if "torch" in os.environ.get("ATTNLEARN_REQUIRE", "").split(","):
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -150,6 +150,7 @@ fn check_page(browser: &mut Browser, page: &Path, panels: usize) {
 }
 
 #[test]
+#[ignore = "slow: drives a browser; cargo xtask test --all"]
 fn pages_hold_in_a_browser() {
     if std::env::var_os("ATTNLEARN_NO_BROWSER").is_some() {
         println!("skipped: ATTNLEARN_NO_BROWSER is set");
