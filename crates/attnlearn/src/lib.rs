@@ -18,6 +18,27 @@
 //!
 //! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`] → [`learn`].
 //! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
+//!
+//! ```rust
+//! use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+//! use attnlearn::sculpt::{Heads, Outcome, Settings, Unwatched, learn};
+//! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+//!
+//! fn main() -> attnlearn::Result<()> {
+//!     // A random layer with d = 6 and one head of norm 4, and an endless stream of its examples with k = 3 tokens.
+//!     let teacher = TeacherSpec::dense(6, 1, 4.0).draw(&mut ChaCha8Rng::seed_from_u64(1))?;
+//!     let examples = TeacherStream::new(&teacher, 3, InputDistribution::Boolean, 2, None);
+//!     // The learner sees the stream, never the teacher.
+//!     let settings = Settings { heads: Heads::Given(1), ..Settings::default() }.check(&examples)?;
+//!     let learned = learn(&examples, &settings, &Unwatched)?;
+//!     assert_eq!(learned.outcome, Outcome::Recovered);
+//!     let found = learned.layer().expect("a recovered run has a layer");
+//!     assert!(teacher.distance(found)?.worst_theta() < 1e-8);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Examples in files are a [`data::ExampleFile`]; anything that implements [`data::ExampleSource`] will do.
 
 pub mod certify;
 pub mod convex;
@@ -36,8 +57,3 @@ pub mod transformer;
 pub mod words;
 
 pub use error::{Error, Result};
-
-/// The README's Rust example, run as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub struct ReadmeExample;
