@@ -110,9 +110,13 @@ impl Plan {
         console.say(format!("found {} with the names of {}", found.prefix.trim_end_matches('.'), found.family));
         console.say(format!("{} heads of dimension {r}, d = {}, d_out = {}{extras}", report.heads, report.d, report.d_out));
         let all = tensors.len();
-        console.say(format!("checked against a forward pass by all {all} tensors of it: largest difference {gap:.1e} of the largest output"));
+        console.say(format!(
+            "checked against a forward pass by all {all} tensors of it: largest difference {gap:.1e} of the largest output"
+        ));
         if !confirmed {
-            console.say("no configuration names the type of model: of scores that are changed without a tensor there would be no sign");
+            console.say(
+                "no configuration names the type of model: of scores that are changed without a tensor there would be no sign",
+            );
         }
         console.say(format!("wrote {}", self.output.display()));
         session.publish("import", &report)?;

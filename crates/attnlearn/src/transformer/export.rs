@@ -1,7 +1,7 @@
 //! A layer as the weights of a transformer.
 
-use super::{Projections, overflows};
 use super::naming::{Parts, SCHEMES, Scheme};
+use super::{Projections, overflows};
 use crate::data::file::{Dtype, TensorSpec, layout};
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::{Mat, frobenius};

@@ -342,8 +342,13 @@ impl ModelFile {
     }
 
     fn unknown_type<T>(&self, key: &str, kind: &str) -> Result<T> {
-        let problem = format!("is of a type whose scores are not known to be of this form; see the setting {key} = {}", short(kind));
-        Err(Error::input(&self.place, problem, format!("if they are, give a config.json with the {key} of a model that it has the attention of")))
+        let problem =
+            format!("is of a type whose scores are not known to be of this form; see the setting {key} = {}", short(kind));
+        Err(Error::input(
+            &self.place,
+            problem,
+            format!("if they are, give a config.json with the {key} of a model that it has the attention of"),
+        ))
     }
 
     /// Refuses a layer of which something is not held.
@@ -360,7 +365,8 @@ impl ModelFile {
                 (Some((_, kind)), _) => self.check_harmless(name, *kind, request)?,
                 (None, Some(what)) => return self.refuse(format!("{what}; see the tensor {}", short(name))),
                 (None, None) if inside => {
-                    let problem = format!("the attention of {} has a tensor that is not used: {}", layer_name(found), short(name));
+                    let problem =
+                        format!("the attention of {} has a tensor that is not used: {}", layer_name(found), short(name));
                     let remedy = "such a layer is not known to be of the form xᵀΘx′ + cᵀx′; merge the tensor into the weights if that can be done";
                     return Err(Error::input(&self.place, problem, remedy));
                 }
@@ -384,8 +390,13 @@ impl ModelFile {
         }
         let eva = self.setting("architecture").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("eva_giant"));
         if scheme.name == "timm" && !eva {
-            let problem = format!("has the names of EVA, BEiT and EVA-02, of which only the first is held; see the tensor {}", short(name));
-            return Err(Error::input(&self.place, problem, "if it is EVA, give its config.json with \"architecture\": \"eva_giant…\""));
+            let problem =
+                format!("has the names of EVA, BEiT and EVA-02, of which only the first is held; see the tensor {}", short(name));
+            return Err(Error::input(
+                &self.place,
+                problem,
+                "if it is EVA, give its config.json with \"architecture\": \"eva_giant…\"",
+            ));
         }
         Ok(())
     }
@@ -402,15 +413,24 @@ impl ModelFile {
             })
         };
         if let (Some(tokens), None) = (with(TOKENS), with(POSITIONS)) {
-            let problem = format!("has embeddings of tokens ({}) and none of positions, which must then enter the scores", short(tokens));
+            let problem =
+                format!("has embeddings of tokens ({}) and none of positions, which must then enter the scores", short(tokens));
             return Err(Error::input(&self.place, problem, "if they do not, give its config.json, whose model_type says so"));
         }
         if found.family == "timm" {
             let widths = |layer: &Found| self.shape(&format!("{}attn.qkv.weight", layer.prefix)).map(<[usize]>::to_vec);
             let mine = widths(found);
             if let Some(other) = self.layers().iter().find(|layer| layer.family == "timm" && widths(layer) != mine) {
-                let problem = format!("its stages differ in width ({} and {}), as in models that attend within windows", layer_name(found), layer_name(other));
-                return Err(Error::input(&self.place, problem, "if all tokens attend to all, give its config.json with the architecture"));
+                let problem = format!(
+                    "its stages differ in width ({} and {}), as in models that attend within windows",
+                    layer_name(found),
+                    layer_name(other)
+                );
+                return Err(Error::input(
+                    &self.place,
+                    problem,
+                    "if all tokens attend to all, give its config.json with the architecture",
+                ));
             }
         }
         Ok(())
@@ -422,11 +442,13 @@ impl ModelFile {
             return Ok(());
         }
         let problem = if self.setting("is_decoder").is_none()
-            && let Some(cross) = self.names().find(|name| {
-                name.strip_prefix(found.prefix.as_str()).is_some_and(|rest| rest.starts_with("crossattention."))
-            }) {
+            && let Some(cross) = self
+                .names()
+                .find(|name| name.strip_prefix(found.prefix.as_str()).is_some_and(|rest| rest.starts_with("crossattention.")))
+        {
             format!("may be a decoder's layer, which hides later tokens; see the tensor {}", short(cross))
-        } else if scheme.name == "mha" && found.prefix.starts_with("transformer.resblocks.") && self.has("token_embedding.weight") {
+        } else if scheme.name == "mha" && found.prefix.starts_with("transformer.resblocks.") && self.has("token_embedding.weight")
+        {
             "has the names of CLIP's text model, which hides later tokens".into()
         } else {
             return Ok(());
@@ -459,11 +481,7 @@ impl ModelFile {
             Harmless::Hidden => {
                 let (_, numbers) = self.any_numbers(name)?;
                 // Logits of hidden keys become this: their weights must vanish.
-                if numbers.len() == 1 && numbers[0] <= -1e3 {
-                    Ok(())
-                } else {
-                    bad("should be one large negative number".into())
-                }
+                if numbers.len() == 1 && numbers[0] <= -1e3 { Ok(()) } else { bad("should be one large negative number".into()) }
             }
         }
     }

@@ -207,7 +207,8 @@ impl ModelFile {
             .filter_map(|name| {
                 let (scheme, prefix) = SCHEMES.iter().find_map(|scheme| Some((scheme, at_a_dot(name, &scheme.anchor())?)))?;
                 // A decoder of PyTorch has two attentions; the second one reads its keys elsewhere.
-                let across = prefix.strip_suffix("multihead_attn.").is_some_and(|p| self.has(&format!("{p}self_attn.in_proj_weight")));
+                let across =
+                    prefix.strip_suffix("multihead_attn.").is_some_and(|p| self.has(&format!("{p}self_attn.in_proj_weight")));
                 (!across).then(|| Found { family: scheme.name, prefix: prefix.to_owned(), layer: last_number(prefix) })
             })
             .collect();
@@ -258,12 +259,17 @@ impl ModelFile {
         if layers.is_empty() {
             return Err(self.unknown());
         }
-        let prefixes = |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", short(&l.prefix))).collect::<Vec<_>>().join(", ");
+        let prefixes =
+            |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", short(&l.prefix))).collect::<Vec<_>>().join(", ");
         if let Some(prefix) = &request.prefix {
             let trimmed = prefix.trim_end_matches('.');
             return layers.iter().find(|l| l.prefix.trim_end_matches('.') == trimmed).cloned().ok_or_else(|| {
                 let all: Vec<&Found> = layers.iter().take(8).collect();
-                Error::input(&self.place, format!("no layer has the prefix '{}'", short(prefix)), format!("there are {}", prefixes(&all)))
+                Error::input(
+                    &self.place,
+                    format!("no layer has the prefix '{}'", short(prefix)),
+                    format!("there are {}", prefixes(&all)),
+                )
             });
         }
         let matching: Vec<&Found> = layers.iter().filter(|l| l.layer == request.layer).collect();
@@ -285,7 +291,11 @@ impl ModelFile {
         let names: Vec<&str> = self.names().take(6).collect();
         let more = if self.names().count() > names.len() { ", …" } else { "" };
         let expected: Vec<String> = SCHEMES.iter().map(|scheme| format!("…{} ({})", scheme.anchor(), scheme.name)).collect();
-        let found = if names.is_empty() { "none".to_owned() } else { names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ") };
+        let found = if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ")
+        };
         Error::input(
             &self.place,
             format!("has no attention layer that is known (found: {found}{more})"),
@@ -326,14 +336,23 @@ impl ModelFile {
             if let Some(stated) = self.setting(key).and_then(Value::as_u64)
                 && stated != size as u64
             {
-                let problem = format!("its configuration says {key} = {stated}, and the weights of {} say {size}", layer_name(found));
-                return Err(Error::input(&self.place, problem, "give the configuration of this model; heads that share keys are not of this form"));
+                let problem =
+                    format!("its configuration says {key} = {stated}, and the weights of {} say {size}", layer_name(found));
+                return Err(Error::input(
+                    &self.place,
+                    problem,
+                    "give the configuration of this model; heads that share keys are not of this form",
+                ));
             }
         }
         let pruned = self.setting("pruned_heads").and_then(|pruned| pruned.get(found.layer.to_string()));
         if pruned.and_then(Value::as_array).is_some_and(|heads| !heads.is_empty()) {
             let problem = format!("its configuration says that heads of {} are pruned", layer_name(found));
-            return Err(Error::input(&self.place, problem, "give the number of the heads that are left in a config.json without pruned_heads"));
+            return Err(Error::input(
+                &self.place,
+                problem,
+                "give the number of the heads that are left in a config.json without pruned_heads",
+            ));
         }
         Ok(())
     }

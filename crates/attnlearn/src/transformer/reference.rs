@@ -132,7 +132,13 @@ pub(super) fn gap(
             for (e, theirs) in row.iter().enumerate() {
                 let difference = (ours[(a, e)] - theirs).abs();
                 // `max` would forget a NaN.
-                gap = if difference.is_nan() { f64::NAN } else if gap.is_nan() { gap } else { gap.max(difference) };
+                gap = if difference.is_nan() {
+                    f64::NAN
+                } else if gap.is_nan() {
+                    gap
+                } else {
+                    gap.max(difference)
+                };
                 size = size.max(theirs.abs());
             }
         }

@@ -26,10 +26,12 @@ fn tensors_that_change_the_scores_are_refused_by_name() {
     let bert = "encoder.layer.0.";
     let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
         // RoFormer rotates without a tensor of its own; its table of sines is there.
-        ("bert", "roformer.encoder.layer.0.", &[
-            ("roformer.embeddings.word_embeddings.weight", &[5, D]),
-            ("roformer.encoder.embed_positions.weight", &[8, R]),
-        ], "roformer.embeddings.word_embeddings.weight"),
+        (
+            "bert",
+            "roformer.encoder.layer.0.",
+            &[("roformer.embeddings.word_embeddings.weight", &[5, D]), ("roformer.encoder.embed_positions.weight", &[8, R])],
+            "roformer.embeddings.word_embeddings.weight",
+        ),
         // DINOv3, as published and as in timm.
         ("timm", "blocks.0.", &[("rope_embed.periods", &[R / 2])], "rope_embed.periods"),
         ("timm", "blocks.0.", &[("blocks.0.attn.qkv.bias_mask", &[3 * D])], "blocks.0.attn.qkv.bias_mask"),
@@ -61,7 +63,12 @@ fn tensors_that_change_the_scores_are_refused_by_name() {
         ("bert", bert, &[("encoder.layer.0.attention.self.query.lora_A.default.weight", &[2, D])], "query.lora_A.default.weight"),
         ("bert", bert, &[("encoder.layer.0.attention.self.sinks", &[HEADS])], "attention.self.sinks"),
         ("bert", bert, &[("encoder.layer.0.attention.self.query.SCB", &[D])], "query.SCB"),
-        ("distilbert", "transformer.layer.0.", &[("transformer.layer.0.attention.gate.weight", &[D, D])], "attention.gate.weight"),
+        (
+            "distilbert",
+            "transformer.layer.0.",
+            &[("transformer.layer.0.attention.gate.weight", &[D, D])],
+            "attention.gate.weight",
+        ),
         ("mha", "layers.0.self_attn.", &[("layers.0.self_attn.bias_k", &[1, 1, D])], "layers.0.self_attn.bias_k"),
         ("mha", "layers.0.self_attn.", &[("layers.0.self_attn.bias_v", &[1, 1, D])], "layers.0.self_attn.bias_v"),
         ("mha", "", &[("gate", &[HEADS])], "gate"),
@@ -108,7 +115,10 @@ fn types_and_settings_are_refused_by_name() {
         (r#""model_type": "xcit""#, "xcit, which normalises"),
         (r#""model_type": "yoso""#, "yoso, which approximates"),
         (r#""model_type": "of-my-own""#, "model_type = of-my-own"),
-        (r#""model_type": "vision-encoder-decoder", "encoder": {"model_type": "vit"}, "decoder": {"model_type": "trocr"}"#, "trocr"),
+        (
+            r#""model_type": "vision-encoder-decoder", "encoder": {"model_type": "vit"}, "decoder": {"model_type": "trocr"}"#,
+            "trocr",
+        ),
         (r#""architecture": "eva02_tiny_patch14_224""#, "architecture = eva02_tiny"),
         (r#""architecture": "vit_relpos_base_patch16_224""#, "architecture = vit_relpos"),
         (r#""architecture": "beit_base_patch16_224""#, "architecture = beit"),
@@ -153,68 +163,106 @@ fn types_and_settings_are_refused_by_name() {
 #[test]
 fn held_models_come_in_with_all_that_is_about_them() {
     let n = 4;
-    let triangle = Tensor { shape: vec![1, 1, n, n], numbers: (0..n * n).map(|at| f64::from(u8::from(at % n <= at / n))).collect() };
+    let triangle =
+        Tensor { shape: vec![1, 1, n, n], numbers: (0..n * n).map(|at| f64::from(u8::from(at % n <= at / n))).collect() };
     let number = |v: f64| Tensor { shape: vec![], numbers: vec![v] };
     let bert = r#"{"architectures": ["BertModel"], "model_type": "bert", "num_attention_heads": 3, "hidden_size": 12, "num_hidden_layers": 2,
         "position_embedding_type": "absolute", "pruned_heads": {}, "label2id": {"rotary": 1, "rope_theta": 2}, "is_decoder": false, "use_cache": true}"#;
     let gpt = r#"{"model_type": "gpt2", "n_head": 3, "n_embd": 12, "n_ctx": 4, "n_positions": 4, "reorder_and_upcast_attn": true,
         "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false, "task_specific_params": {"text": {"sliding_window": 5}}}"#;
     let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
-        ("bert", "bert.encoder.layer.0.", &[
-            ("bert.embeddings.position_ids", &[1, 8]),
-            ("bert.embeddings.word_embeddings.weight", &[5, D]),
-            ("bert.embeddings.position_embeddings.weight", &[8, D]),
-            ("bert.embeddings.LayerNorm.gamma", &[D]),
-            ("bert.encoder.layer.0.attention.output.LayerNorm.weight", &[D]),
-            ("bert.encoder.layer.0.attention.output.LayerNorm.beta", &[D]),
-            ("bert.encoder.layer.0.intermediate.dense.weight", &[48, D]),
-            ("bert.encoder.layer.0.output.dense.weight", &[D, 48]),
-            ("bert.pooler.dense.weight", &[D, D]),
-            ("cls.seq_relationship.weight", &[2, D]),
-        ], bert),
-        ("bert", "roberta.encoder.layer.0.", &[
-            ("roberta.embeddings.word_embeddings.weight", &[5, D]),
-            ("roberta.embeddings.position_embeddings.weight", &[8, D]),
-            ("roberta.encoder.layer.0.attention.output.LayerNorm.bias", &[D]),
-            ("lm_head.dense.weight", &[D, D]),
-        ], r#"{"model_type": "roberta", "num_attention_heads": 3}"#),
+        (
+            "bert",
+            "bert.encoder.layer.0.",
+            &[
+                ("bert.embeddings.position_ids", &[1, 8]),
+                ("bert.embeddings.word_embeddings.weight", &[5, D]),
+                ("bert.embeddings.position_embeddings.weight", &[8, D]),
+                ("bert.embeddings.LayerNorm.gamma", &[D]),
+                ("bert.encoder.layer.0.attention.output.LayerNorm.weight", &[D]),
+                ("bert.encoder.layer.0.attention.output.LayerNorm.beta", &[D]),
+                ("bert.encoder.layer.0.intermediate.dense.weight", &[48, D]),
+                ("bert.encoder.layer.0.output.dense.weight", &[D, 48]),
+                ("bert.pooler.dense.weight", &[D, D]),
+                ("cls.seq_relationship.weight", &[2, D]),
+            ],
+            bert,
+        ),
+        (
+            "bert",
+            "roberta.encoder.layer.0.",
+            &[
+                ("roberta.embeddings.word_embeddings.weight", &[5, D]),
+                ("roberta.embeddings.position_embeddings.weight", &[8, D]),
+                ("roberta.encoder.layer.0.attention.output.LayerNorm.bias", &[D]),
+                ("lm_head.dense.weight", &[D, D]),
+            ],
+            r#"{"model_type": "roberta", "num_attention_heads": 3}"#,
+        ),
         // MiniLM, as sentence encoders have it.
-        ("bert", "encoder.layer.0.", &[
-            ("embeddings.position_ids", &[1, 8]),
-            ("embeddings.word_embeddings.weight", &[5, D]),
-            ("embeddings.position_embeddings.weight", &[8, D]),
-        ], bert),
-        ("vit", "vit.encoder.layer.0.", &[
-            ("vit.embeddings.cls_token", &[1, 1, D]),
-            ("vit.embeddings.position_embeddings", &[1, 5, D]),
-            ("vit.embeddings.patch_embeddings.projection.weight", &[D, 3, 2, 2]),
-            ("vit.encoder.layer.0.layernorm_before.weight", &[D]),
-        ], r#"{"model_type": "vit", "num_attention_heads": 3, "qkv_bias": true}"#),
-        ("timm", "blocks.0.", &[
-            ("cls_token", &[1, 1, D]),
-            ("pos_embed", &[1, 5, D]),
-            ("patch_embed.proj.weight", &[D, 3, 2, 2]),
-            ("blocks.0.norm1.weight", &[D]),
-            ("blocks.0.ls1.gamma", &[D]),
-            ("blocks.0.mlp.fc1.weight", &[48, D]),
-        ], r#"{"architecture": "vit_tiny_patch16_224", "num_classes": 10, "num_heads": 3, "pretrained_cfg": {"crop_pct": 0.9}}"#),
-        ("distilbert", "distilbert.transformer.layer.0.", &[
-            ("distilbert.embeddings.word_embeddings.weight", &[5, D]),
-            ("distilbert.embeddings.position_embeddings.weight", &[8, D]),
-            ("distilbert.transformer.layer.0.sa_layer_norm.weight", &[D]),
-        ], r#"{"model_type": "distilbert", "n_heads": 3, "dim": 12, "sinusoidal_pos_embds": false}"#),
-        ("gpt2", "transformer.h.0.", &[
-            ("transformer.wte.weight", &[5, D]),
-            ("transformer.wpe.weight", &[4, D]),
-            ("transformer.h.0.ln_1.weight", &[D]),
-            ("transformer.h.0.mlp.c_fc.weight", &[D, 48]),
-        ], gpt),
+        (
+            "bert",
+            "encoder.layer.0.",
+            &[
+                ("embeddings.position_ids", &[1, 8]),
+                ("embeddings.word_embeddings.weight", &[5, D]),
+                ("embeddings.position_embeddings.weight", &[8, D]),
+            ],
+            bert,
+        ),
+        (
+            "vit",
+            "vit.encoder.layer.0.",
+            &[
+                ("vit.embeddings.cls_token", &[1, 1, D]),
+                ("vit.embeddings.position_embeddings", &[1, 5, D]),
+                ("vit.embeddings.patch_embeddings.projection.weight", &[D, 3, 2, 2]),
+                ("vit.encoder.layer.0.layernorm_before.weight", &[D]),
+            ],
+            r#"{"model_type": "vit", "num_attention_heads": 3, "qkv_bias": true}"#,
+        ),
+        (
+            "timm",
+            "blocks.0.",
+            &[
+                ("cls_token", &[1, 1, D]),
+                ("pos_embed", &[1, 5, D]),
+                ("patch_embed.proj.weight", &[D, 3, 2, 2]),
+                ("blocks.0.norm1.weight", &[D]),
+                ("blocks.0.ls1.gamma", &[D]),
+                ("blocks.0.mlp.fc1.weight", &[48, D]),
+            ],
+            r#"{"architecture": "vit_tiny_patch16_224", "num_classes": 10, "num_heads": 3, "pretrained_cfg": {"crop_pct": 0.9}}"#,
+        ),
+        (
+            "distilbert",
+            "distilbert.transformer.layer.0.",
+            &[
+                ("distilbert.embeddings.word_embeddings.weight", &[5, D]),
+                ("distilbert.embeddings.position_embeddings.weight", &[8, D]),
+                ("distilbert.transformer.layer.0.sa_layer_norm.weight", &[D]),
+            ],
+            r#"{"model_type": "distilbert", "n_heads": 3, "dim": 12, "sinusoidal_pos_embds": false}"#,
+        ),
+        (
+            "gpt2",
+            "transformer.h.0.",
+            &[
+                ("transformer.wte.weight", &[5, D]),
+                ("transformer.wpe.weight", &[4, D]),
+                ("transformer.h.0.ln_1.weight", &[D]),
+                ("transformer.h.0.mlp.c_fc.weight", &[D, 48]),
+            ],
+            gpt,
+        ),
         ("mha", "layers.0.self_attn.", &[("layers.0.norm1.weight", &[D]), ("logit_scale", &[])], r#"{"num_heads": 3}"#),
         // A decoder of PyTorch: the attention to somewhere else is no layer of its own.
-        ("mha", "layers.0.self_attn.", &[
-            ("layers.0.multihead_attn.in_proj_weight", &[3 * D, D]),
-            ("layers.0.multihead_attn.out_proj.weight", &[D, D]),
-        ], r#"{"num_heads": 3}"#),
+        (
+            "mha",
+            "layers.0.self_attn.",
+            &[("layers.0.multihead_attn.in_proj_weight", &[3 * D, D]), ("layers.0.multihead_attn.out_proj.weight", &[D, D])],
+            r#"{"num_heads": 3}"#,
+        ),
     ];
     for (family, prefix, more, config) in cases {
         for bias in [true, false] {
@@ -246,7 +294,8 @@ fn held_models_come_in_with_all_that_is_about_them() {
 /// GPT-2's buffers are looked into: a mask that is no lower triangle, a hidden logit that hides nothing.
 #[test]
 fn buffers_that_carry_meaning_are_checked() {
-    let square = |f: fn(usize, usize) -> f64| Tensor { shape: vec![1, 1, 4, 4], numbers: (0..16).map(|at| f(at / 4, at % 4)).collect() };
+    let square =
+        |f: fn(usize, usize) -> f64| Tensor { shape: vec![1, 1, 4, 4], numbers: (0..16).map(|at| f(at / 4, at % 4)).collect() };
     let lower = square(|i, j| f64::from(u8::from(j <= i)));
     let band = square(|i, j| f64::from(u8::from(j <= i && i - j < 2)));
     let full = square(|_, _| 1.0);
@@ -280,7 +329,13 @@ fn buffers_that_carry_meaning_are_checked() {
 #[test]
 fn separate_biases_are_used() {
     for (family, prefix, start, linear, config) in [
-        ("vit", "videomae.encoder.layer.0.", "attention.attention.", "query", r#"{"model_type": "videomae", "num_attention_heads": 3}"#),
+        (
+            "vit",
+            "videomae.encoder.layer.0.",
+            "attention.attention.",
+            "query",
+            r#"{"model_type": "videomae", "num_attention_heads": 3}"#,
+        ),
         ("vit", "encoder.layer.0.", "attention.attention.", "query", r#"{"num_attention_heads": 3}"#),
         ("timm", "blocks.0.", "attn.", "qkv", r#"{"architecture": "eva_giant_patch14_224", "num_heads": 3}"#),
     ] {
@@ -317,7 +372,11 @@ fn enormous_weights_are_refused_by_head() {
         for family in ["bert", "mha"] {
             let prefix = if family == "bert" { "encoder.layer.0." } else { "" };
             let (_folder, path) = model(&raw.named(family, prefix), r#"{"num_attention_heads": 3}"#);
-            let said_by = ModelFile::open(&path).and_then(|model| model.import(&request(0))).map(|_| ()).expect_err("a refusal").to_string();
+            let said_by = ModelFile::open(&path)
+                .and_then(|model| model.import(&request(0)))
+                .map(|_| ())
+                .expect_err("a refusal")
+                .to_string();
             assert!(said_by.contains(said) && said_by.contains("scale the weights down"), "{said_by}");
         }
     }
@@ -327,7 +386,8 @@ fn enormous_weights_are_refused_by_head() {
         weights.numbers[R * D..2 * R * D].iter_mut().for_each(|v| *v *= 1e160);
     }
     let (_folder, path) = model(&raw.named("bert", "encoder.layer.0."), r#"{"num_attention_heads": 3}"#);
-    let message = ModelFile::open(&path).and_then(|model| model.import(&request(0))).map(|_| ()).expect_err("a refusal").to_string();
+    let message =
+        ModelFile::open(&path).and_then(|model| model.import(&request(0))).map(|_| ()).expect_err("a refusal").to_string();
     assert!(message.contains("head 2: its Θ"), "{message}");
 }
 

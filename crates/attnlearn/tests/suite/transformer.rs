@@ -338,8 +338,15 @@ fn what_is_written_is_read_back() {
 fn the_least_head_dimension_is_found() {
     let kinds = [
         (layer(Mask::None, 3), 4),
-        (AttentionLayer::new(layer(Mask::None, 3).heads().iter().map(|h| Head { key_bias: None, ..h.clone() }).collect(), None, Mask::None)
-            .expect("a layer"), 3),
+        (
+            AttentionLayer::new(
+                layer(Mask::None, 3).heads().iter().map(|h| Head { key_bias: None, ..h.clone() }).collect(),
+                None,
+                Mask::None,
+            )
+            .expect("a layer"),
+            3,
+        ),
     ];
     for (layer, least) in kinds {
         assert_eq!(Projections::head_dim_for(&layer, Style::Factors).expect("finite"), Some(least));
@@ -352,7 +359,8 @@ fn the_least_head_dimension_is_found() {
     // Two heads in twelve dimensions: 4 is a divisor, and with full rank none is small enough.
     assert_eq!(Projections::head_dim_for(&layer(Mask::None, 3), Style::Bert).expect("finite"), Some(4));
     let full = Mat::from_fn(D, D, |i, j| if i == j { 1.0 } else { 0.1 });
-    let full = AttentionLayer::new(vec![Head::dense(full.clone(), full.clone()), Head::dense(full.clone(), full)], None, Mask::None);
+    let full =
+        AttentionLayer::new(vec![Head::dense(full.clone(), full.clone()), Head::dense(full.clone(), full)], None, Mask::None);
     let full = full.expect("a layer");
     assert_eq!(Projections::head_dim_for(&full, Style::Bert).expect("finite"), None);
     assert_eq!(Projections::head_dim_for(&full, Style::Factors).expect("finite"), Some(D));
@@ -366,7 +374,11 @@ fn impossible_exports_are_refused() {
         assert!(message(r).starts_with("head dimension: "), "{}", message(r));
     }
     let scaled = |by: f64| {
-        let heads = layer(Mask::None, 1).heads().iter().map(|h| Head { w: Mat::from_fn(D, D, |i, j| by * h.w[(i, j)]), ..h.clone() }).collect();
+        let heads = layer(Mask::None, 1)
+            .heads()
+            .iter()
+            .map(|h| Head { w: Mat::from_fn(D, D, |i, j| by * h.w[(i, j)]), ..h.clone() })
+            .collect();
         AttentionLayer::new(heads, None, Mask::None).expect("finite")
     };
     let huge = Projections::unfold(&scaled(1e100), 4).expect("factors").0;
