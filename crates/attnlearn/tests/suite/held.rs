@@ -75,7 +75,7 @@ fn tensors_that_change_the_scores_are_refused_by_name() {
         ("gpt2", "h.0.", &[("h.0.attn.rotary.inv_freq", &[R / 2])], "h.0.attn.rotary.inv_freq"),
         ("gpt2", "h.0.", &[("wte.weight", &[5, D])], "wte.weight"),
         // Masks that are not known to be causal ones; a decoder without a word on what it hides.
-        ("timm", "layers.0.blocks.1.", &[("layers.0.blocks.1.attn_mask", &[4, 4, 4])], "attn_mask"),
+        ("timm", "layers.0.blocks.0.", &[("layers.0.blocks.0.attn_mask", &[4, 4, 4])], "attn_mask"),
         ("bert", bert, &[("encoder.layer.0.crossattention.self.query.weight", &[D, D])], "crossattention.self.query.weight"),
         ("mha", "transformer.resblocks.0.attn.", &[("token_embedding.weight", &[5, D])], "CLIP's text model"),
     ];

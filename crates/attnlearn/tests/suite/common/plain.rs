@@ -88,7 +88,7 @@ fn npy(array: &[u8]) -> Option<Plain> {
     } else {
         usize::from(u16::from_le_bytes(array.get(8..10)?.try_into().ok()?))
     };
-    let from = if wide { 12 } else { 10 };
+    let from: usize = if wide { 12 } else { 10 };
     let text = std::str::from_utf8(array.get(from..from.checked_add(len)?)?).ok()?;
     // The last one counts, as in Python.
     let after =
