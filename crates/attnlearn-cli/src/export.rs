@@ -105,10 +105,10 @@ impl Args {
         output::writable_layer(&self.output)?;
         let (projections, lost) = Projections::unfold(&layer, self.head_dim)?;
         let style = self.to.into();
+        let bytes = projections.to_bytes(style, self.number)?;
         if !self.lossy {
             refuse_loss(&layer, &lost, style, self.head_dim)?;
         }
-        let bytes = projections.to_bytes(style, self.number)?;
         Ok(Plan { bytes, lost, style, head_dim: self.head_dim, output: self.output })
     }
 }

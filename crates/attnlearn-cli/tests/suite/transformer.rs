@@ -94,7 +94,7 @@ fn conditions_of_layers_and_models() {
     for part in ["2 heads, d = 8", "effective rank", "separation", "incoherence", "met"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
-    bench.good("export layer.safetensors --head-dim 4 --to bert --layer 5 -o model.safetensors --quiet");
+    bench.good("export layer.safetensors --head-dim 4 --lossy --to bert --layer 5 -o model.safetensors --quiet");
     let said = bench.good("check model.safetensors --heads 2").out;
     assert!(said.contains("2 heads, d = 8"), "{said}");
     let report = bench.run("check model.safetensors --heads 2 --k 3 --json -").json();

@@ -127,9 +127,6 @@ mod tests {
     use crate::layer::AttentionLayer;
     use crate::linalg::{Mat, row_major};
 
-    /// Slabs wider than this, in units of what the heads really differ by, say too little.
-    const WIDE: f64 = 20.0;
-
     /// `⟨Θ_i, v⟩` of every head.
     fn logits(layer: &AttentionLayer, row: &AgreeingRow) -> Vec<f64> {
         let v = row.direction();
@@ -151,42 +148,6 @@ mod tests {
         rows.iter().filter(holds).count() as f64 / rows.len() as f64
     }
 
-    /// Median half-width over the median of how far the heads really lie from the centre, in logits: 1 is as narrow as can be.
-    fn looseness(rows: &[AgreeingRow], layer: &AttentionLayer) -> f64 {
-        let off = |row: &AgreeingRow| logits(layer, row).iter().map(|l| (l - row.log_odds).abs()).fold(0.0, f64::max);
-        let median = |of: &dyn Fn(&AgreeingRow) -> f64| Quantiles::of(rows.iter().map(of)).median;
-        median(&|row| row.delta) / median(&off)
-    }
-
-    /// A slab that is too wide fails as one does that is too narrow.
-    #[test]
-    fn a_slab_of_another_width_is_seen() {
-        let layer = teacher(10, 2, 6.0, 1);
-        let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, 4, 64, 400);
-        let by = |factor: f64| -> Vec<AgreeingRow> {
-            rows.iter().map(|row| AgreeingRow { delta: factor * row.delta, ..row.clone() }).collect()
-        };
-        assert!(share_that_holds(&by(0.02), &layer, SLACK) < 0.9, "{}", share_that_holds(&by(0.02), &layer, SLACK));
-        assert!(looseness(&by(20.0), &layer) > WIDE, "{}", looseness(&by(20.0), &layer));
-    }
-
-    /// The body has the centre and half-width of every row, and no narrower one than the floor.
-    #[test]
-    fn the_body_has_the_widths_of_its_rows() {
-        let layer = teacher(6, 2, 6.0, 2);
-        let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, 3, 32, 100);
-        for floor in [0.0, 0.05, 10.0] {
-            let body = carve(&rows, 40.0, floor).expect("rows");
-            assert_eq!(body.count(), rows.len());
-            for (r, row) in rows.iter().enumerate() {
-                let (lower, upper) = (body.lower()[r], body.upper()[r]);
-                let half_width = (SLACK * row.delta).max(floor);
-                assert!((0.5 * (lower + upper) - row.log_odds).abs() < 1e-9, "{lower} to {upper} about {}", row.log_odds);
-                assert!((0.5 * (upper - lower) - half_width).abs() < 1e-9, "{lower} to {upper}, half-width {half_width}");
-            }
-        }
-    }
-
     #[test]
     fn slabs_of_separated_rows_hold_the_teacher() {
         for (d, k, m, size) in [(6, 3, 2, 6.0), (8, 3, 3, 8.0)] {
@@ -196,9 +157,6 @@ mod tests {
                 let rows = dig(PairTest::separated(&ws, 1.0), &layer, k, 32, 400);
                 assert!(rows.len() > 20, "{} rows", rows.len());
                 assert!(share_that_holds(&rows, &layer, 1.0) > 0.99, "d = {d}, seed {seed}");
-                let loose = looseness(&rows, &layer);
-                println!("separated d {d} m {m} seed {seed}: {loose}");
-                assert!(loose < WIDE, "{loose} times too wide at d = {d}, seed {seed}");
             }
         }
     }
@@ -211,9 +169,6 @@ mod tests {
             assert!(rows.len() >= 400, "{} rows", rows.len());
             let share = share_that_holds(&rows, &layer, SLACK);
             assert!(share > 0.97, "{share} of the slabs hold both heads, seed {seed}");
-            let loose = looseness(&rows, &layer);
-            println!("agreeing seed {seed}: {loose}");
-            assert!(loose < WIDE, "{loose} times too wide, seed {seed}");
         }
     }
 
@@ -243,27 +198,6 @@ mod tests {
                 let mut rest = row_major(head.theta.to_dense().as_ref());
                 orthogonalise(&mut rest, &basis);
                 assert!(norm(&rest) < 0.15 * size, "sine {} at d = {d}", norm(&rest) / size);
-            }
-        }
-    }
-
-    /// By agreement alone, before any polish and without a look at single projections: the hull of the best rows holds both heads.
-    #[test]
-    fn the_hull_of_agreeing_rows_is_that_of_the_heads() {
-        for seed in 0..3 {
-            let layer = teacher(6, 2, 6.0, seed);
-            let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, 3, 256, 32 * 36);
-            let hull = Hull::fit(&rows, 2 * 36, 2).expect("enough rows");
-            assert_eq!(hull.directions.len(), 1);
-            for head in layer.heads() {
-                let mut off: Vec<f64> = row_major(head.theta.to_dense().as_ref())
-                    .iter()
-                    .zip(&hull.centre)
-                    .map(|(theta, centre)| theta - centre)
-                    .collect();
-                orthogonalise(&mut off, &hull.directions);
-                println!("hull seed {seed}: {}", norm(&off) / 6.0);
-                assert!(norm(&off) < 0.2 * 6.0, "distance {} at seed {seed}", norm(&off));
             }
         }
     }
