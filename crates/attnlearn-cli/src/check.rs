@@ -3,10 +3,10 @@
 use crate::cli::Ending;
 use crate::console::{Console, error};
 use crate::session::Session;
-use attnlearn::Result;
 use attnlearn::degeneracy::{Condition, Conditions, Verdict};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::transformer::{ModelFile, Request};
+use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -55,6 +55,9 @@ struct CheckReport<'a> {
 impl Args {
     /// Reads the layers.
     pub fn check(self) -> Result<Plan> {
+        if self.k == 0 {
+            return Err(Error::input("--k", "sequences of no tokens", "give at least 1"));
+        }
         let layer = if self.file.is_dir() { None } else { Some(AttentionLayer::load(&self.file)) };
         let layers = match layer {
             Some(Ok(layer)) => vec![(self.file.display().to_string(), layer)],
@@ -67,7 +70,7 @@ impl Args {
                 let mut layers = Vec::new();
                 for prefix in found.iter().map(|found| &found.prefix) {
                     let request = Request { heads: self.heads, prefix: Some(prefix.clone()), ..Request::default() };
-                    layers.push((prefix.trim_end_matches('.').to_owned(), model.attention(&request)?.0.fold()?));
+                    layers.push((prefix.trim_end_matches('.').to_owned(), model.import(&request)?.layer));
                 }
                 if layers.is_empty() {
                     // Says what was found and what was expected.
@@ -76,7 +79,7 @@ impl Args {
                 layers
             }
         };
-        Ok(Plan { layers, k: self.k.max(1) })
+        Ok(Plan { layers, k: self.k })
     }
 }
 

@@ -4,24 +4,25 @@ use crate::cli::Ending;
 use crate::console::error;
 use crate::output;
 use crate::session::Session;
-use attnlearn::Result;
 use attnlearn::data::write_atomically;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::transformer::{Lost, Projections, Style};
+use attnlearn::transformer::{Lost, Projections, ROUNDING, Style};
+use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// Write a layer as query, key, value and output weights.
 ///
-/// Attention matrices and projections are factored by their singular values. What a head dimension has no room for is lost; the error of
-/// every head is shown. Families other than `factors` want heads that make up d: missing ones are added, silent.
+/// Attention matrices and projections are factored by their singular values. A head dimension that has no room for all of a head is refused,
+/// with the least one that has; with --lossy the best approximation is written, and what every head lost is shown. Families other than
+/// `factors` want heads that make up d: missing ones are added, silent.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   attnlearn export layer.safetensors --head-dim 32 --to bert --layer 1 -o weights.safetensors
   attnlearn export layer.safetensors --head-dim 8 --to mha -o mha.safetensors
-  attnlearn export layer.safetensors --head-dim 4 -o factors.safetensors")]
+  attnlearn export layer.safetensors --head-dim 4 --lossy -o factors.safetensors")]
 pub struct Args {
     /// Layer (.safetensors).
     layer: PathBuf,
@@ -34,6 +35,9 @@ pub struct Args {
     /// The number of the layer in the names of its tensors.
     #[arg(long = "layer", value_name = "N", default_value_t = 0)]
     number: usize,
+    /// Write even if the head dimension has no room for all of a head.
+    #[arg(long)]
+    lossy: bool,
     /// Where to write the weights (.safetensors).
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
@@ -84,8 +88,12 @@ pub struct Plan {
 struct ExportReport<'a> {
     style: Style,
     head_dim: usize,
-    /// What every head lost for want of dimensions, relatively.
+    /// What every head lost for want of dimensions: relative errors in the Frobenius norm.
     lost: &'a [Lost],
+    /// The largest of them.
+    worst: f64,
+    /// Whether that is more than rounding.
+    lossy: bool,
     output: String,
 }
 
@@ -98,8 +106,27 @@ impl Args {
         let (projections, lost) = Projections::unfold(&layer, self.head_dim)?;
         let style = self.to.into();
         let bytes = projections.to_bytes(style, self.number)?;
+        if !self.lossy {
+            refuse_loss(&layer, &lost, style, self.head_dim)?;
+        }
         Ok(Plan { bytes, lost, style, head_dim: self.head_dim, output: self.output })
     }
+}
+
+/// Refuses a head dimension at which more is lost than rounding.
+fn refuse_loss(layer: &AttentionLayer, lost: &[Lost], style: Style, head_dim: usize) -> Result<()> {
+    let worst = lost.iter().enumerate().max_by(|(_, a), (_, b)| a.worst().total_cmp(&b.worst()));
+    let Some((h, lost)) = worst.filter(|(_, lost)| lost.worst() > ROUNDING) else { return Ok(()) };
+    let share = match 100.0 * lost.worst() {
+        share if share >= 0.1 => format!("{share:.1} %"),
+        share => format!("{share:.0e} %"),
+    };
+    let problem = format!("{head_dim} has no room for {share} of {} of head {}", lost.what(), h + 1);
+    let remedy = match Projections::head_dim_for(layer, style)? {
+        Some(r) => format!("give --head-dim {r}, or --lossy to write what there is room for"),
+        None => "no head dimension of that family has room for this layer: export plain factors, or give --lossy".into(),
+    };
+    Err(Error::input("--head-dim", problem, remedy))
 }
 
 impl Plan {
@@ -114,7 +141,8 @@ impl Plan {
             .collect();
         let worst = self.lost.iter().map(Lost::worst).fold(0.0, f64::max);
         session.console.say(format!("largest relative error of a head: {worst:.1e}"));
-        if worst > 1e-9 {
+        if worst > ROUNDING {
+            session.console.say("this is not the layer but an approximation of it, as --lossy asks for:");
             session.console.table(["", "Θ lost", "c lost", "W lost"], &rows);
         }
         session.console.say(format!("wrote {}", self.output.display()));
@@ -122,6 +150,8 @@ impl Plan {
             style: self.style,
             head_dim: self.head_dim,
             lost: &self.lost,
+            worst,
+            lossy: worst > ROUNDING,
             output: self.output.display().to_string(),
         };
         session.publish("export", &report)?;

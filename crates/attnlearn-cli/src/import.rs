@@ -4,8 +4,8 @@ use crate::cli::Ending;
 use crate::output;
 use crate::session::Session;
 use attnlearn::Result;
-use attnlearn::layer::{AttentionLayer, Mask};
-use attnlearn::transformer::{Found, ModelFile, Projections, Request};
+use attnlearn::layer::Mask;
+use attnlearn::transformer::{Found, Imported, ModelFile, Request};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,8 +13,10 @@ use std::path::PathBuf;
 /// Read an attention layer out of a transformer's checkpoint.
 ///
 /// Knows the names of BERT, RoBERTa, MiniLM, ViT, DistilBERT, GPT-2 and torch.nn.MultiheadAttention. Scale and biases are folded into the
-/// canonical form F(X) = Σ_i softmax(X Θ_i Xᵀ + 1 (X c_i)ᵀ) X W_i + bias, which is checked against a forward pass computed from the
-/// original tensors. The number of heads is read from the config.json beside the file, unless it is given.
+/// canonical form F(X) = Σ_i softmax(X Θ_i Xᵀ + 1 (X c_i)ᵀ) X W_i + bias, which is checked against a forward pass by all tensors of the
+/// attention module. A layer whose scores have another form (rotated, biased by positions, windowed, normalised) is refused with the tensor
+/// or setting that says so, and so is one with a tensor that is not used. The number of heads, the type of model and its settings are read
+/// from the config.json beside the file; without one the number of heads must be given.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -43,10 +45,7 @@ pub struct Args {
 
 /// What has been checked.
 pub struct Plan {
-    projections: Projections,
-    found: Found,
-    layer: AttentionLayer,
-    gap: f64,
+    imported: Imported,
     model: String,
     output: PathBuf,
 }
@@ -62,8 +61,12 @@ struct ImportReport<'a> {
     causal: bool,
     key_biases: bool,
     bias: bool,
-    /// Largest difference from a forward pass by the original tensors, over the largest output.
+    /// The tensors of the attention module; all of them were used.
+    tensors: &'a [String],
+    /// Largest difference from a forward pass by those tensors, over the largest output.
     gap: f64,
+    /// Whether a configuration names a type of model whose attention is of this form.
+    confirmed: bool,
     output: String,
 }
 
@@ -74,16 +77,16 @@ impl Args {
         output::distinct(&[Some(&self.output), session.json_file()])?;
         output::writable_layer(&self.output)?;
         let request = Request { layer: self.layer, heads: self.heads, prefix: self.prefix, causal: self.causal };
-        let (layer, projections, found) = model.import(&request)?;
-        let (gap, place) = (projections.gap(&layer), self.model.display().to_string());
-        Ok(Plan { projections, found, layer, gap, model: place, output: self.output })
+        let imported = model.import(&request)?;
+        Ok(Plan { imported, model: self.model.display().to_string(), output: self.output })
     }
 }
 
 impl Plan {
     /// Writes the layer.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        let (layer, found, r) = (&self.layer, &self.found, self.projections.head_dim());
+        let Imported { layer, projections, found, tensors, gap, confirmed } = &self.imported;
+        let r = projections.head_dim();
         let notes = [("source", self.model.clone()), ("tensors", found.prefix.clone()), ("head_dim", r.to_string())];
         layer.save(&self.output, &BTreeMap::from(notes.map(|(key, value)| (key.to_owned(), value))))?;
         let report = ImportReport {
@@ -95,7 +98,9 @@ impl Plan {
             causal: layer.mask() == Mask::Causal,
             key_biases: layer.heads().iter().any(|head| head.key_bias.is_some()),
             bias: layer.bias().is_some(),
-            gap: self.gap,
+            tensors,
+            gap: *gap,
+            confirmed: *confirmed,
             output: self.output.display().to_string(),
         };
         let console = &session.console;
@@ -104,7 +109,15 @@ impl Plan {
         let extras = if with.is_empty() { String::new() } else { format!(" ({})", with.join(", ")) };
         console.say(format!("found {} with the names of {}", found.prefix.trim_end_matches('.'), found.family));
         console.say(format!("{} heads of dimension {r}, d = {}, d_out = {}{extras}", report.heads, report.d, report.d_out));
-        console.say(format!("checked against the original tensors: largest difference {:.1e} of the largest output", self.gap));
+        let all = tensors.len();
+        console.say(format!(
+            "checked against a forward pass by all {all} tensors of it: largest difference {gap:.1e} of the largest output"
+        ));
+        if !confirmed {
+            console.say(
+                "no configuration names the type of model: of scores that are changed without a tensor there would be no sign",
+            );
+        }
         console.say(format!("wrote {}", self.output.display()));
         session.publish("import", &report)?;
         Ok(Ending::Done)

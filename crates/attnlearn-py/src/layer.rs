@@ -312,15 +312,17 @@ pub fn from_pretrained(
     causal: Option<bool>,
 ) -> PyResult<(Layer, String)> {
     let (imported, found) = quick(py, || {
-        let (imported, projections, found) = ModelFile::open(&path)?.import(&Request { layer, heads, prefix, causal })?;
+        let imported = ModelFile::open(&path)?.import(&Request { layer, heads, prefix, causal })?;
         let found = json!({
-            "family": found.family,
-            "prefix": found.prefix,
-            "layer": found.layer,
-            "head_dim": projections.head_dim(),
-            "gap": projections.gap(&imported),
+            "family": imported.found.family,
+            "prefix": imported.found.prefix,
+            "layer": imported.found.layer,
+            "head_dim": imported.projections.head_dim(),
+            "tensors": imported.tensors,
+            "gap": imported.gap,
+            "confirmed": imported.confirmed,
         });
-        Ok((imported, found))
+        Ok((imported.layer, found))
     })?;
     Ok((Layer(imported), found.to_string()))
 }

@@ -168,9 +168,10 @@ class AttentionLayer:
         prefix: str | None = None,
         causal: bool | None = None,
     ) -> AttentionLayer:
-        """Read an attention layer out of a transformer's checkpoint, and check it against a forward pass by the original tensors.
+        """Read an attention layer out of a transformer's checkpoint, and check it against a forward pass by all tensors of its attention module.
 
-        Knows the names of BERT, RoBERTa, MiniLM, ViT, DistilBERT, GPT-2 and ``torch.nn.MultiheadAttention``.
+        Knows the names of BERT, RoBERTa, MiniLM, ViT, DistilBERT, GPT-2 and ``torch.nn.MultiheadAttention``. A layer whose scores have another
+        form (rotated, biased by positions, windowed, normalised) is refused with the tensor or setting that says so.
 
         Parameters
         ----------
@@ -179,7 +180,7 @@ class AttentionLayer:
         layer : int, default=0
             Which layer, from 0.
         heads : int, optional
-            Number of heads, where no ``config.json`` lies beside the file.
+            Number of heads, where no ``config.json`` beside the file says it; where one does, it must be the same.
         prefix : str, optional
             What stands before the names of the layer's tensors, where ``layer`` is not enough.
         causal : bool, optional

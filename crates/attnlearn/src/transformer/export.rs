@@ -1,7 +1,7 @@
 //! A layer as the weights of a transformer.
 
-use super::Projections;
 use super::naming::{Parts, SCHEMES, Scheme};
+use super::{Projections, overflows};
 use crate::data::file::{Dtype, TensorSpec, layout};
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::{Mat, frobenius};
@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 /// Singular values below this share of the largest are rounding.
 const RANK: f64 = 1e-13;
+
+/// Losses up to this are rounding.
+pub const ROUNDING: f64 = 1e-9;
 
 /// What a head lost for want of dimensions: relative errors in the Frobenius norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -27,6 +30,18 @@ impl Lost {
     /// The largest of the three.
     pub fn worst(&self) -> f64 {
         self.theta.max(self.key_bias).max(self.w)
+    }
+
+    /// Which of the three that is.
+    pub fn what(&self) -> &'static str {
+        let worst = self.worst();
+        if self.theta >= worst {
+            "Θ"
+        } else if self.w >= worst {
+            "W"
+        } else {
+            "c"
+        }
     }
 }
 
@@ -70,6 +85,13 @@ impl Projections {
         if r == 0 {
             return Err(Error::input("head dimension", "it is 0", "give at least 1"));
         }
+        if r > d {
+            // No head has more to hold: Θ and W have at most d singular values.
+            return Err(Error::input("head dimension", format!("it is {r}, more than d = {d}"), format!("give at most {d}")));
+        }
+        if let Some((h, what)) = layer.heads().iter().enumerate().find_map(|(h, head)| Some((h, overflows(head)?))) {
+            return Err(Error::input(format!("head {}", h + 1), format!("{what} is not finite"), "scale the layer down"));
+        }
         let scale = 1.0 / (r as f64).sqrt();
         let zeros = |rows, cols| Mat::<f64>::zeros(rows, cols);
         let (mut q, mut k, mut v, mut o) = (zeros(d, m * r), zeros(d, m * r), zeros(d, m * r), zeros(m * r, d_out));
@@ -104,6 +126,21 @@ impl Projections {
         let o_bias = layer.bias().map_or_else(|| vec![0.0; d_out], <[f64]>::to_vec);
         let (k_bias, v_bias) = (vec![0.0; m * r], vec![0.0; m * r]);
         Ok((Self { heads: m, scale, mask: layer.mask(), q, k, v, o, q_bias, k_bias, v_bias, o_bias }, lost))
+    }
+
+    /// The least head dimension at which nothing but rounding is lost in this style; none if the style cannot hold the layer.
+    pub fn head_dim_for(layer: &AttentionLayer, style: Style) -> Result<Option<usize>> {
+        let (d, m) = (layer.d(), layer.heads().len());
+        let allowed = |r: usize| style == Style::Factors || (d.is_multiple_of(r) && d / r >= m);
+        let mut least = 1;
+        for head in layer.heads() {
+            let theta = singular(&head.theta.to_dense())?;
+            least = least.max(rank(&theta)).max(rank(&singular(&head.w)?));
+            if let Some(c) = &head.key_bias {
+                least = least.max(room_for(&theta, c));
+            }
+        }
+        Ok((least..=d).find(|r| allowed(*r)))
     }
 
     /// The contents of a safetensors file in double precision; `layer` is the number that names get.
@@ -150,6 +187,14 @@ impl Projections {
             tensors.push(("o".into(), vec![m, r, d_out], numbers));
             tensors.push(("q_bias".into(), vec![m, r], self.q_bias.clone()));
             tensors.push(("bias".into(), vec![d_out], self.o_bias.clone()));
+        }
+        for (name, _, numbers) in &tensors {
+            // Programs that read a family's names hold the numbers in single precision.
+            let most = if style == Style::Factors { f64::MAX } else { f64::from(f32::MAX) };
+            if let Some(v) = numbers.iter().find(|v| v.is_nan() || v.abs() > most) {
+                let problem = format!("the tensor {name} would hold {v:.1e}, beyond {most:.1e}");
+                return Err(Error::input("export", problem, "scale the layer down, or export plain factors of moderate size"));
+            }
         }
         let mask = if self.mask == Mask::Causal { "causal" } else { "none" };
         let heads = if style == Style::Factors { self.heads } else { self.q.nrows() / self.head_dim() };
@@ -206,17 +251,59 @@ impl Projections {
     }
 }
 
-/// `A ≈ L Rᵀ` with `r` columns each, by the singular values: zeros where `A` has fewer.
-fn factors(a: &Mat<f64>, r: usize) -> Result<[Mat<f64>; 2]> {
+/// A singular value decomposition: `U`, the values and `V`.
+struct Singular {
+    u: Mat<f64>,
+    values: Vec<f64>,
+    v: Mat<f64>,
+}
+
+fn singular(a: &Mat<f64>) -> Result<Singular> {
     let svd = a.thin_svd().map_err(|_| {
         Error::input("layer", "a matrix has no singular values", "check that its numbers are finite and moderate")
     })?;
-    let values = svd.S().column_vector();
-    let largest = values.iter().copied().fold(0.0, f64::max);
-    let root = |j: usize| if j < values.nrows() && values[j] > RANK * largest { values[j].sqrt() } else { 0.0 };
-    let part =
-        |u: faer::MatRef<'_, f64>| Mat::from_fn(u.nrows(), r, |i, j| if root(j) > 0.0 { u[(i, j)] * root(j) } else { 0.0 });
-    Ok([part(svd.U()), part(svd.V())])
+    Ok(Singular { u: svd.U().to_owned(), values: svd.S().column_vector().iter().copied().collect(), v: svd.V().to_owned() })
+}
+
+impl Singular {
+    /// Whether a value is more than rounding.
+    fn counts(&self, j: usize) -> bool {
+        let largest = self.values.iter().copied().fold(0.0, f64::max);
+        self.values.get(j).is_some_and(|value| *value > RANK * largest)
+    }
+}
+
+/// How many values must be kept for [`ROUNDING`] to be all that is lost.
+fn rank(a: &Singular) -> usize {
+    let norm = |values: &[f64]| values.iter().map(|s| s * s).sum::<f64>().sqrt();
+    let all = norm(&a.values);
+    (0..a.values.len()).find(|&r| norm(&a.values[r..]) <= ROUNDING * all).unwrap_or(a.values.len())
+}
+
+/// How many columns of `K` a key bias asks for: those of `V` that make it up, or one more than there are.
+fn room_for(theta: &Singular, c: &[f64]) -> usize {
+    let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let (mut rest, all) = (c.to_vec(), norm(c));
+    let mut j = 0;
+    loop {
+        if norm(&rest) <= ROUNDING * all {
+            return j;
+        }
+        if !theta.counts(j) {
+            return j + 1;
+        }
+        let along: f64 = rest.iter().enumerate().map(|(e, rest)| theta.v[(e, j)] * rest).sum();
+        rest.iter_mut().enumerate().for_each(|(e, rest)| *rest -= along * theta.v[(e, j)]);
+        j += 1;
+    }
+}
+
+/// `A ≈ L Rᵀ` with `r` columns each, by the singular values: zeros where `A` has fewer.
+fn factors(a: &Mat<f64>, r: usize) -> Result<[Mat<f64>; 2]> {
+    let svd = singular(a)?;
+    let root = |j: usize| if svd.counts(j) { svd.values[j].sqrt() } else { 0.0 };
+    let part = |u: &Mat<f64>| Mat::from_fn(u.nrows(), r, |i, j| if root(j) > 0.0 { u[(i, j)] * root(j) } else { 0.0 });
+    Ok([part(&svd.u), part(&svd.v)])
 }
 
 /// `b` with `s K b = c`, and what is left of `c`, relatively. The columns of `K` are orthogonal; one that is zero, whose query is zero too,

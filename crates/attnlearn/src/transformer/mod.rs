@@ -16,18 +16,21 @@
 //! and `b_k` is gone. The other way, `Θ_h = U Σ Vᵀ` gives `Q_h = UΣ^½/√s` and `K_h = VΣ^½/√s`, `b_q` solves `s K_h b_q = c_h`, and the singular
 //! value decomposition of `W_h` gives `V_h` and `O_h`. What a head dimension has no room for is lost, and measured.
 //!
-//! [`ModelFile`] reads the tensors of a model, one file or many; `naming` knows what they are called.
+//! [`ModelFile`] reads the tensors of a model, one file or many; `naming` knows what they are called, `held` which layers are not of this form,
+//! and `reference` computes what the tensors say, for comparison.
 
 mod export;
+mod held;
 mod model;
 mod naming;
+mod reference;
 
-pub use export::{Lost, Style};
+pub use export::{Lost, ROUNDING, Style};
 pub use model::ModelFile;
-pub use naming::{Found, Request};
+pub use naming::{Found, Imported, Request};
 
 use crate::layer::{AttentionLayer, Head, Mask, Theta};
-use crate::linalg::{Mat, MatRef};
+use crate::linalg::{Mat, MatRef, frobenius};
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -68,6 +71,11 @@ impl Projections {
 
     /// The same function in canonical form, attention matrices as their factors.
     pub fn fold(&self) -> Result<AttentionLayer> {
+        self.fold_at("weights")
+    }
+
+    /// As [`Self::fold`]; errors will call the weights `place`.
+    pub(super) fn fold_at(&self, place: &str) -> Result<AttentionLayer> {
         let (d, r) = (self.q.nrows(), self.head_dim());
         let some = |bias: Vec<f64>| bias.iter().any(|b| b.abs() > 0.0).then_some(bias);
         let heads = (0..self.heads).map(|h| {
@@ -81,8 +89,18 @@ impl Projections {
             }
         });
         let from_values = |e: usize| self.v_bias.iter().enumerate().map(|(j, b)| b * self.o[(j, e)]).sum::<f64>();
-        let bias = self.o_bias.iter().enumerate().map(|(e, b)| b + from_values(e)).collect();
-        AttentionLayer::new(heads.collect(), some(bias), self.mask)
+        let bias: Vec<f64> = self.o_bias.iter().enumerate().map(|(e, b)| b + from_values(e)).collect();
+        let heads: Vec<Head> = heads.collect();
+        for (h, head) in heads.iter().enumerate() {
+            if let Some(what) = overflows(head) {
+                let problem = format!("{what} is not finite: a product of its weights is beyond 1.8e308");
+                return Err(Error::input(format!("{place}, head {}", h + 1), problem, "scale the weights down"));
+            }
+        }
+        if !bias.iter().all(|b| b.is_finite()) {
+            return Err(Error::input(place, "its output bias b_o + Σ b_v O is not finite", "scale the weights down"));
+        }
+        AttentionLayer::new(heads, some(bias), self.mask)
     }
 
     /// `F(X)` of one sequence, by the definition: what a transformer computes.
@@ -111,13 +129,18 @@ impl Projections {
         Mat::from_fn(n, self.o.ncols(), |a, e| out[(a, e)] + self.o_bias[e])
     }
 
-    /// Largest difference between [`Self::forward`] and `layer`, over the largest output, on random sequences.
+    /// Largest difference between [`Self::forward`] and `layer`, over the largest output, on random sequences; NaN if one is not finite.
     pub fn gap(&self, layer: &AttentionLayer) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let (mut gap, mut size) = (0.0_f64, f64::MIN_POSITIVE);
         for tokens in [1, 2, 5, 9] {
             let x = Mat::from_fn(tokens, self.q.nrows(), |_, _| rng.sample::<f64, _>(StandardNormal));
             let (ours, theirs) = (layer.forward_one(x.as_ref()), self.forward(x.as_ref()));
+            // Entry by entry: a maximum would forget a NaN.
+            let finite = |y: &Mat<f64>| y.col_iter().all(|column| column.iter().all(|v| v.is_finite()));
+            if !finite(&ours) || !finite(&theirs) {
+                return f64::NAN;
+            }
             gap = gap.max((&ours - &theirs).norm_max());
             size = size.max(theirs.norm_max());
         }
@@ -148,5 +171,21 @@ impl Projections {
             return bad("a bias does not fit its weights".into(), "give weights of one layer");
         }
         Ok(())
+    }
+}
+
+/// What of a head is not finite.
+fn overflows(head: &Head) -> Option<&'static str> {
+    let finite = |a: &Mat<f64>| a.col_iter().all(|column| column.iter().all(|v| v.is_finite()));
+    // No entry of a product is larger than the product of the norms; only where that overflows are the entries looked at.
+    let theta = match &head.theta {
+        Theta::LowRank { a, b } if (frobenius(a.as_ref()) * frobenius(b.as_ref())).is_finite() => true,
+        theta => finite(&theta.to_dense()),
+    };
+    match () {
+        () if !theta => Some("its Θ = sQKᵀ"),
+        () if !head.key_bias.iter().flatten().all(|v| v.is_finite()) => Some("its c = sKb_q"),
+        () if !finite(&head.w) => Some("its W = VO"),
+        () => None,
     }
 }

@@ -1,6 +1,8 @@
 //! The tensors of a model: one safetensors file, or many with an index, and the `config.json` that lies beside them.
 
-use crate::data::file::{Bytes, Contents};
+use super::held::{everywhere, short};
+use crate::data::file::{Bytes, Contents, offence};
+use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::{Error, Result};
 use serde_json::Value;
@@ -23,6 +25,8 @@ pub struct ModelFile {
     /// Name → number of the shard.
     names: BTreeMap<String, usize>,
     config: Option<Value>,
+    /// What the files' own metadata say, as settings.
+    metadata: Value,
 }
 
 impl ModelFile {
@@ -32,13 +36,16 @@ impl ModelFile {
         let path = if path.is_dir() { in_folder(path)? } else { path.to_owned() };
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let files = if path.extension().is_some_and(|e| e == "json") { listed(&path)? } else { vec![path] };
-        let mut model = Self { place, shards: Vec::new(), names: BTreeMap::new(), config: None };
+        let mut model = Self { place, shards: Vec::new(), names: BTreeMap::new(), config: None, metadata: Value::Null };
+        let mut metadata = serde_json::Map::new();
         for file in files {
             let bytes = Bytes::open(&file)?;
             let contents = Contents::read(&bytes, &file.display().to_string())?;
             model.names.extend(contents.tensors.keys().map(|name| (name.clone(), model.shards.len())));
+            metadata.extend(contents.metadata.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))));
             model.shards.push((bytes, contents));
         }
+        model.metadata = Value::Object(metadata);
         let config = folder.join("config.json");
         if config.is_file() {
             model.config = Some(json(&config)?);
@@ -63,15 +70,44 @@ impl ModelFile {
         self.names.contains_key(name)
     }
 
-    /// A setting of `config.json`.
+    /// A setting of `config.json`, or else one that stands in the metadata of a file.
     pub(super) fn setting(&self, key: &str) -> Option<&Value> {
-        self.config.as_ref()?.get(key)
+        self.config.as_ref().and_then(|config| config.get(key)).or_else(|| self.metadata.get(key))
+    }
+
+    /// Every value that the configuration, its nested parts and the metadata give a setting.
+    pub(super) fn settings(&self, key: &str) -> Vec<&Value> {
+        let mut found = Vec::new();
+        for source in self.config.iter().chain([&self.metadata]) {
+            everywhere(source, key, &mut found);
+        }
+        found
+    }
+
+    /// The mask that [`super::Projections::to_bytes`] notes in the metadata.
+    pub(super) fn mask_of_file(&self) -> Option<Mask> {
+        match self.metadata.get("mask").and_then(Value::as_str) {
+            Some("causal") => Some(Mask::Causal),
+            Some("none") => Some(Mask::None),
+            _ => None,
+        }
+    }
+
+    /// The shape of a tensor that is there.
+    pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
+        let (_, contents) = &self.shards[*self.names.get(name)?];
+        contents.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
     /// A matrix, as it stands in the file.
     pub(super) fn matrix(&self, name: &str) -> Result<Mat<f64>> {
         let (shape, numbers) = self.numbers(name)?;
         let [rows, cols] = shape[..] else { return Err(self.rank(name, &shape, "two")) };
+        // Zero times enormous is no number at all, but an enormous matrix.
+        if rows == 0 || cols == 0 {
+            let place = format!("{}, {}", self.place, short(name));
+            return Err(Error::input(place, format!("has shape {shape:?}"), "every dimension must be at least 1"));
+        }
         Ok(Mat::from_fn(rows, cols, |i, j| numbers[i * cols + j]))
     }
 
@@ -86,18 +122,35 @@ impl ModelFile {
 
     fn rank(&self, name: &str, shape: &[usize], wanted: &str) -> Error {
         Error::input(
-            format!("{}, {name}", self.place),
-            format!("has shape {shape:?}"),
+            format!("{}, {}", self.place, short(name)),
+            format!("has shape {}", short(&format!("{shape:?}"))),
             format!("it must have {wanted} dimensions"),
         )
     }
 
-    fn numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let place = format!("{}, {name}", self.place);
+    /// Shape and numbers of a tensor of real numbers.
+    pub(super) fn numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let place = format!("{}, {}", self.place, short(name));
         let Some((bytes, contents)) = self.names.get(name).map(|&shard| &self.shards[shard]) else {
-            return Err(Error::input(&self.place, format!("has no tensor {name}"), "give all files of the model"));
+            return Err(Error::input(&self.place, format!("has no tensor {}", short(name)), "give all files of the model"));
         };
         contents.any_float(name, bytes, &place)
+    }
+
+    /// As [`Self::numbers`], of whole numbers and truth values too.
+    pub(super) fn any_numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let found = self.names.get(name).map(|&shard| &self.shards[shard]);
+        match found.and_then(|(bytes, contents)| Some((bytes, contents.tensors.get(name)?))) {
+            Some((bytes, tensor)) if tensor.half.is_none() && tensor.data.is_ok() => {
+                let mut numbers = vec![0.0; tensor.shape.iter().product()];
+                let place = || format!("{}, {}", self.place, short(name));
+                let data = tensor.data.clone().map_err(|refusal| Error::input(place(), refusal.problem, refusal.remedy))?;
+                let decoded = data.dtype.decode(&bytes[data.range], &mut numbers, 1);
+                decoded.map_err(|value| Error::input(place(), offence(value), "give finite numbers"))?;
+                Ok((tensor.shape.clone(), numbers))
+            }
+            _ => self.numbers(name),
+        }
     }
 }
 

@@ -9,11 +9,14 @@
 //! | GPT-2 | `h.i.` | `attn.c_attn`, in one | `attn.c_proj` | `[in, out]`, causal |
 //! | `torch.nn.MultiheadAttention` | any | `in_proj_weight`, in one | `out_proj` | `[out, in]` |
 //!
-//! Whatever stands before (`bert.`, `transformer.`, …) is found, not asked for. Names do not say how many heads share the numbers: that stands in
-//! `config.json`, or is given.
+//! Biases that are absent are zero; VideoMAE and EVA have those of queries and values alone, as `q_bias` and `v_bias`. Whatever stands before
+//! (`bert.`, `transformer.`, …) is found, not asked for. Names do not say how many heads share the numbers: that stands in `config.json`, or is
+//! given. What else a layer must not have is said in `held`.
 
 use super::Projections;
+use super::held::{layer_name, short};
 use super::model::ModelFile;
+use super::reference::gap;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
 use crate::{Error, Result};
@@ -28,6 +31,23 @@ pub(super) struct Scheme {
     /// Whether matrices stand as `[in, out]`.
     pub input_first: bool,
     pub mask: Mask,
+    /// What the names of the attention module begin with: every tensor of it must be used.
+    pub module: &'static str,
+    /// What stands before `q_bias`, `k_bias` and `v_bias`, where biases may stand apart from their weights.
+    pub separate_biases: Option<&'static str>,
+    /// Names in the module, or their beginnings, that do not change what it computes.
+    pub harmless: &'static [(&'static str, Harmless)],
+}
+
+/// Why a tensor that is not used changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harmless {
+    /// A norm before the layer's input or after its output.
+    Norm,
+    /// The causal mask: a lower triangle of ones.
+    Causal,
+    /// The logit of a hidden key.
+    Hidden,
 }
 
 /// Where queries, keys and values stand.
@@ -47,6 +67,14 @@ pub(super) const SCHEMES: [Scheme; 6] = [
         output: "attention.output.dense",
         input_first: false,
         mask: Mask::None,
+        module: "attention.",
+        separate_biases: None,
+        harmless: &[
+            ("attention.output.LayerNorm.", Harmless::Norm),
+            ("attention.LayerNorm.", Harmless::Norm),
+            ("attention.ln.", Harmless::Norm),
+            ("attention.self_attn_layer_norm.", Harmless::Norm),
+        ],
     },
     Scheme {
         name: "vit",
@@ -54,17 +82,50 @@ pub(super) const SCHEMES: [Scheme; 6] = [
         output: "attention.output.dense",
         input_first: false,
         mask: Mask::None,
+        module: "attention.",
+        separate_biases: Some("attention.attention."),
+        harmless: &[],
     },
-    Scheme { name: "timm", parts: Parts::Fused("attn.qkv"), output: "attn.proj", input_first: false, mask: Mask::None },
+    Scheme {
+        name: "timm",
+        parts: Parts::Fused("attn.qkv"),
+        output: "attn.proj",
+        input_first: false,
+        mask: Mask::None,
+        module: "attn.",
+        separate_biases: Some("attn."),
+        harmless: &[],
+    },
     Scheme {
         name: "distilbert",
         parts: Parts::Three(["attention.q_lin", "attention.k_lin", "attention.v_lin"]),
         output: "attention.out_lin",
         input_first: false,
         mask: Mask::None,
+        module: "attention.",
+        separate_biases: None,
+        harmless: &[],
     },
-    Scheme { name: "gpt2", parts: Parts::Fused("attn.c_attn"), output: "attn.c_proj", input_first: true, mask: Mask::Causal },
-    Scheme { name: "mha", parts: Parts::InProj, output: "out_proj", input_first: false, mask: Mask::None },
+    Scheme {
+        name: "gpt2",
+        parts: Parts::Fused("attn.c_attn"),
+        output: "attn.c_proj",
+        input_first: true,
+        mask: Mask::Causal,
+        module: "attn.",
+        separate_biases: None,
+        harmless: &[("attn.bias", Harmless::Causal), ("attn.masked_bias", Harmless::Hidden)],
+    },
+    Scheme {
+        name: "mha",
+        parts: Parts::InProj,
+        output: "out_proj",
+        input_first: false,
+        mask: Mask::None,
+        module: "",
+        separate_biases: None,
+        harmless: &[],
+    },
 ];
 
 impl Scheme {
@@ -76,7 +137,23 @@ impl Scheme {
             Parts::InProj => "in_proj_weight".into(),
         }
     }
+
+    /// Every tensor that is read, if it is there.
+    pub fn used(&self) -> Vec<String> {
+        let pair = |name: &str| [format!("{name}.weight"), format!("{name}.bias")];
+        let mut used: Vec<String> = match self.parts {
+            Parts::Three(names) => names.into_iter().flat_map(pair).collect(),
+            Parts::Fused(name) => pair(name).into(),
+            Parts::InProj => ["in_proj_weight".into(), "in_proj_bias".into()].into(),
+        };
+        used.extend(pair(self.output));
+        used.extend(self.separate_biases.iter().flat_map(|start| SEPARATE.map(|name| format!("{start}{name}"))));
+        used
+    }
 }
+
+/// Biases that stand apart from their weights.
+pub(super) const SEPARATE: [&str; 3] = ["q_bias", "k_bias", "v_bias"];
 
 /// Where a layer was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -102,48 +179,79 @@ pub struct Request {
     pub causal: Option<bool>,
 }
 
+/// A layer out of a model.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// In canonical form.
+    pub layer: AttentionLayer,
+    /// Its weights.
+    pub projections: Projections,
+    /// Where it was found.
+    pub found: Found,
+    /// All tensors of the attention module that were used; there are no others but buffers that change nothing.
+    pub tensors: Vec<String>,
+    /// Largest difference between the canonical form and a forward pass by those tensors as they stand in the file, over the largest output.
+    pub gap: f64,
+    /// Whether a configuration names a type of model whose attention is of this form. Otherwise only the tensors speak for it.
+    pub confirmed: bool,
+}
+
 /// Above this the canonical form is not the layer.
 const MOST: f64 = 1e-10;
 
 impl ModelFile {
-    /// All attention layers, by their prefixes' numbers.
+    /// All layers of self-attention, by their prefixes' numbers.
     pub fn layers(&self) -> Vec<Found> {
         let mut found: Vec<Found> = self
             .names()
             .filter_map(|name| {
                 let (scheme, prefix) = SCHEMES.iter().find_map(|scheme| Some((scheme, at_a_dot(name, &scheme.anchor())?)))?;
-                Some(Found { family: scheme.name, prefix: prefix.to_owned(), layer: last_number(prefix) })
+                // A decoder of PyTorch has two attentions; the second one reads its keys elsewhere.
+                let across =
+                    prefix.strip_suffix("multihead_attn.").is_some_and(|p| self.has(&format!("{p}self_attn.in_proj_weight")));
+                (!across).then(|| Found { family: scheme.name, prefix: prefix.to_owned(), layer: last_number(prefix) })
             })
             .collect();
         found.sort_by(|a, b| (a.layer, &a.prefix).cmp(&(b.layer, &b.prefix)));
         found
     }
 
-    /// The layer that is asked for in canonical form, checked against a forward pass by its tensors; those, and where they were found.
-    pub fn import(&self, request: &Request) -> Result<(AttentionLayer, Projections, Found)> {
-        let (projections, found) = self.attention(request)?;
-        let layer = projections.fold()?;
-        let gap = projections.gap(&layer);
+    /// The layer that is asked for in canonical form, checked against a forward pass by all its tensors.
+    pub fn import(&self, request: &Request) -> Result<Imported> {
+        let (projections, found, confirmed) = self.attend(request)?;
+        let scheme = self.scheme(&found)?;
+        let place = format!("{}, layer {}", self.place, found.layer);
+        let layer = projections.fold_at(&place)?;
+        let gap = gap(self, scheme, &found.prefix, &projections, &layer)?;
         if gap.is_nan() || gap > MOST {
             let problem = format!("its canonical form differs from the original by {gap:.1e}");
-            return Err(Error::input(&self.place, problem, "look for weights of enormous size"));
+            return Err(Error::input(place, problem, "look for weights of enormous size"));
         }
-        Ok((layer, projections, found))
+        let used = scheme.used().into_iter().map(|name| format!("{}{name}", found.prefix));
+        let tensors = used.filter(|name| self.has(name)).collect();
+        Ok(Imported { layer, projections, found, tensors, gap, confirmed })
     }
 
     /// The weights of the layer that is asked for, and where they were found.
     pub fn attention(&self, request: &Request) -> Result<(Projections, Found)> {
-        self.refuse_other_scores()?;
+        self.attend(request).map(|(projections, found, _)| (projections, found))
+    }
+
+    fn attend(&self, request: &Request) -> Result<(Projections, Found, bool)> {
+        let confirmed = self.refuse_other_scores()?;
         let found = self.find(request)?;
-        let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.name == found.family) else { return Err(self.unknown()) };
-        let heads = match request.heads {
-            Some(heads) => heads,
-            None => self.heads()?,
-        };
+        let scheme = self.scheme(&found)?;
+        self.refuse_other_layer(scheme, &found, request, confirmed)?;
+        let heads = self.heads(request)?;
         let projections = self.read(scheme, &found, heads, request.causal)?;
         let place = format!("{}, layer {}", self.place, found.layer);
         projections.check(&place)?;
-        Ok((projections, found))
+        self.refuse_other_sizes(&projections, &found)?;
+        Ok((projections, found, confirmed))
+    }
+
+    fn scheme(&self, found: &Found) -> Result<&'static Scheme> {
+        SCHEMES.iter().find(|scheme| scheme.name == found.family).ok_or_else(|| self.unknown())
     }
 
     fn find(&self, request: &Request) -> Result<Found> {
@@ -151,12 +259,17 @@ impl ModelFile {
         if layers.is_empty() {
             return Err(self.unknown());
         }
-        let prefixes = |layers: &[&Found]| layers.iter().map(|l| format!("'{}'", l.prefix)).collect::<Vec<_>>().join(", ");
+        let prefixes =
+            |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", short(&l.prefix))).collect::<Vec<_>>().join(", ");
         if let Some(prefix) = &request.prefix {
             let trimmed = prefix.trim_end_matches('.');
             return layers.iter().find(|l| l.prefix.trim_end_matches('.') == trimmed).cloned().ok_or_else(|| {
                 let all: Vec<&Found> = layers.iter().take(8).collect();
-                Error::input(&self.place, format!("no layer has the prefix '{prefix}'"), format!("there are {}", prefixes(&all)))
+                Error::input(
+                    &self.place,
+                    format!("no layer has the prefix '{}'", short(prefix)),
+                    format!("there are {}", prefixes(&all)),
+                )
             });
         }
         let matching: Vec<&Found> = layers.iter().filter(|l| l.layer == request.layer).collect();
@@ -178,7 +291,11 @@ impl ModelFile {
         let names: Vec<&str> = self.names().take(6).collect();
         let more = if self.names().count() > names.len() { ", …" } else { "" };
         let expected: Vec<String> = SCHEMES.iter().map(|scheme| format!("…{} ({})", scheme.anchor(), scheme.name)).collect();
-        let found = if names.is_empty() { "none".to_owned() } else { names.join(", ").escape_debug().to_string() };
+        let found = if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ")
+        };
         Error::input(
             &self.place,
             format!("has no attention layer that is known (found: {found}{more})"),
@@ -186,35 +303,58 @@ impl ModelFile {
         )
     }
 
-    /// Layers whose scores are not of the form `x_aᵀ Θ x_b + cᵀ x_b` are refused by what gives them away.
-    fn refuse_other_scores(&self) -> Result<()> {
-        let refuse = |problem: String| Err(Error::input(&self.place, problem, "such scores are not of the form xᵀΘx′ + cᵀx′"));
-        for (sign, what) in [
-            ("rotary_emb", "rotates queries and keys by their positions (RoPE)"),
-            ("self_attn.o_proj.weight", "has LLaMA's names: its scores depend on positions (RoPE)"),
-            ("attention.query_key_value.weight", "has GPT-NeoX's or BLOOM's names: its scores depend on positions (RoPE, ALiBi)"),
-            ("relative_attention_bias", "adds a bias that depends on positions"),
-            ("distance_embedding", "adds scores that depend on distances"),
-            ("relative_position", "adds a bias that depends on positions"),
-            ("bias_k", "has an extra learned key (add_bias_kv)"),
-        ] {
-            if let Some(name) = self.names().find(|name| name.contains(sign)) {
-                return refuse(format!("{what}; see the tensor {}", name.escape_debug()));
+    fn heads(&self, request: &Request) -> Result<usize> {
+        let keys = ["num_attention_heads", "n_head", "n_heads", "num_heads"];
+        let number = keys.iter().find_map(|key| self.setting(key)).and_then(Value::as_u64);
+        let stated = number.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        match (request.heads, stated) {
+            (Some(given), Some(stated)) if given != stated => {
+                let problem = format!("its configuration says that there are {stated} heads, and {given} were asked for");
+                Err(Error::input(&self.place, problem, "leave --heads out, or mend config.json"))
             }
-        }
-        match self.setting("position_embedding_type").and_then(Value::as_str) {
-            None | Some("absolute") => Ok(()),
-            Some(other) => refuse(format!("has position embeddings of type {}", other.escape_debug())),
+            (Some(heads), _) | (None, Some(heads)) => Ok(heads),
+            (None, None) => {
+                let problem = "the tensors do not say how many heads share them, and no config.json beside them does";
+                Err(Error::input(&self.place, problem, "give their number with --heads"))
+            }
         }
     }
 
-    fn heads(&self) -> Result<usize> {
-        let keys = ["num_attention_heads", "n_head", "n_heads", "num_heads"];
-        let number = keys.iter().find_map(|key| self.setting(key)).and_then(Value::as_u64);
-        number.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0).ok_or_else(|| {
-            let problem = "the tensors do not say how many heads share them, and no config.json beside them does";
-            Error::input(&self.place, problem, "give their number with --heads")
-        })
+    /// Refuses weights that the configuration contradicts.
+    fn refuse_other_sizes(&self, projections: &Projections, found: &Found) -> Result<()> {
+        let (heads, d, r) = (projections.heads, projections.q.nrows(), projections.head_dim());
+        let wanted = [
+            ("num_key_value_heads", heads),
+            ("num_kv_heads", heads),
+            ("head_dim", r),
+            ("attention_head_size", r),
+            ("hidden_size", d),
+            ("n_embd", d),
+            ("dim", d),
+        ];
+        for (key, size) in wanted {
+            if let Some(stated) = self.setting(key).and_then(Value::as_u64)
+                && stated != size as u64
+            {
+                let problem =
+                    format!("its configuration says {key} = {stated}, and the weights of {} say {size}", layer_name(found));
+                return Err(Error::input(
+                    &self.place,
+                    problem,
+                    "give the configuration of this model; heads that share keys are not of this form",
+                ));
+            }
+        }
+        let pruned = self.setting("pruned_heads").and_then(|pruned| pruned.get(found.layer.to_string()));
+        if pruned.and_then(Value::as_array).is_some_and(|heads| !heads.is_empty()) {
+            let problem = format!("its configuration says that heads of {} are pruned", layer_name(found));
+            return Err(Error::input(
+                &self.place,
+                problem,
+                "give the number of the heads that are left in a config.json without pruned_heads",
+            ));
+        }
+        Ok(())
     }
 
     fn read(&self, scheme: &Scheme, found: &Found, heads: usize, causal: Option<bool>) -> Result<Projections> {
@@ -224,7 +364,7 @@ impl ModelFile {
             Ok(if scheme.input_first { stored } else { stored.transpose().to_owned() })
         };
         let bias = |name: &str, w: &Mat<f64>| self.vector(&format!("{prefix}{name}"), w.ncols());
-        let ([q, k, v], [q_bias, k_bias, v_bias]) = match scheme.parts {
+        let ([q, k, v], mut biases) = match scheme.parts {
             Parts::Three(names) => {
                 let [q, k, v] = names.map(|name| weight(&format!("{name}.weight")));
                 let (q, k, v) = (q?, k?, v?);
@@ -241,7 +381,7 @@ impl ModelFile {
                 let biases = bias(&names[1], &all)?;
                 if !all.ncols().is_multiple_of(3) || biases.len() != all.ncols() {
                     let problem = format!("it has {} columns and {} biases", all.ncols(), biases.len());
-                    let place = format!("{}, {prefix}{}", self.place, names[0]);
+                    let place = format!("{}, {}{}", self.place, short(prefix), names[0]);
                     return Err(Error::input(place, problem, "queries, keys and values must have as many each"));
                 }
                 let third = all.ncols() / 3;
@@ -250,19 +390,29 @@ impl ModelFile {
                 ([q, k, v], [b_q, b_k, b_v])
             }
         };
+        if let Some(start) = scheme.separate_biases {
+            for ((name, w), bias) in SEPARATE.iter().zip([&q, &k, &v]).zip(&mut biases) {
+                let name = format!("{prefix}{start}{name}");
+                if self.has(&name) {
+                    *bias = self.vector(&name, w.ncols())?;
+                }
+            }
+        }
+        let [q_bias, k_bias, v_bias] = biases;
         let o = weight(&format!("{}.weight", scheme.output))?;
         let o_bias = bias(&format!("{}.bias", scheme.output), &o)?;
         let head_dim = (q.ncols() / heads.max(1)).max(1) as f64;
         let flag = |key: &str| self.setting(key).and_then(Value::as_bool);
         let mut scale = if flag("scale_attn_weights") == Some(false) { 1.0 } else { 1.0 / head_dim.sqrt() };
         if flag("scale_attn_by_inverse_layer_idx") == Some(true) {
-            scale /= (found.layer + 1) as f64;
+            scale /= found.layer as f64 + 1.0;
         }
-        let hidden = causal.or_else(|| flag("is_decoder").filter(|decoder| *decoder && scheme.mask == Mask::None));
-        let mask = match hidden {
+        let decoder = ["is_decoder", "is_causal"].iter().any(|key| flag(key) == Some(true));
+        let mask = match causal {
             Some(true) => Mask::Causal,
             Some(false) => Mask::None,
-            None => scheme.mask,
+            None if decoder => Mask::Causal,
+            None => self.mask_of_file().unwrap_or(scheme.mask),
         };
         Ok(Projections { heads, scale, mask, q, k, v, o, q_bias, k_bias, v_bias, o_bias })
     }

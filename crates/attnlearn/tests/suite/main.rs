@@ -5,6 +5,7 @@
 mod bad_files;
 mod common;
 mod files;
+mod held;
 mod infinite_heads;
 mod layer;
 mod models;

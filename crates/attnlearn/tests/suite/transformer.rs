@@ -3,7 +3,7 @@
 use crate::common::safetensors;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::Mat;
-use attnlearn::transformer::{ModelFile, Projections, Request, Style};
+use attnlearn::transformer::{ModelFile, Projections, ROUNDING, Request, Style};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -11,25 +11,25 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-const D: usize = 12;
-const HEADS: usize = 3;
+pub(crate) const D: usize = 12;
+pub(crate) const HEADS: usize = 3;
 
 /// A tensor of `f64`.
 #[derive(Clone)]
-struct Tensor {
-    shape: Vec<usize>,
-    numbers: Vec<f64>,
+pub(crate) struct Tensor {
+    pub shape: Vec<usize>,
+    pub numbers: Vec<f64>,
 }
 
-type Tensors = BTreeMap<String, Tensor>;
+pub(crate) type Tensors = BTreeMap<String, Tensor>;
 
-fn random(shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
+pub(crate) fn random(shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
     let numbers = (0..shape.iter().product()).map(|_| 0.4 * rng.sample::<f64, _>(StandardNormal)).collect();
     Tensor { shape: shape.to_vec(), numbers }
 }
 
 /// The file with these tensors, each number written by `encode`.
-fn file(tensors: &Tensors, dtype: &str, encode: impl Fn(f64) -> Vec<u8>) -> Vec<u8> {
+pub(crate) fn file(tensors: &Tensors, dtype: &str, encode: impl Fn(f64) -> Vec<u8>) -> Vec<u8> {
     let (mut entries, mut data) = (Vec::new(), Vec::new());
     for (name, tensor) in tensors {
         let from = data.len();
@@ -43,12 +43,12 @@ fn file(tensors: &Tensors, dtype: &str, encode: impl Fn(f64) -> Vec<u8>) -> Vec<
     safetensors(&format!("{{{}}}", entries.join(",")), &data)
 }
 
-fn doubles(tensors: &Tensors) -> Vec<u8> {
+pub(crate) fn doubles(tensors: &Tensors) -> Vec<u8> {
     file(tensors, "F64", |v| v.to_le_bytes().to_vec())
 }
 
 /// A folder with `model.safetensors` and a configuration.
-fn model(tensors: &Tensors, config: &str) -> (TempDir, PathBuf) {
+pub(crate) fn model(tensors: &Tensors, config: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.safetensors");
     std::fs::write(&path, doubles(tensors)).expect("a file");
@@ -59,13 +59,13 @@ fn model(tensors: &Tensors, config: &str) -> (TempDir, PathBuf) {
 }
 
 /// Weights `[out, in]` with biases, as `torch.nn.Linear` has them, for queries, keys, values and outputs.
-struct Raw {
-    weights: [Tensor; 4],
-    biases: [Tensor; 4],
+pub(crate) struct Raw {
+    pub weights: [Tensor; 4],
+    pub biases: [Tensor; 4],
 }
 
 impl Raw {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Self {
             weights: std::array::from_fn(|_| random(&[D, D], &mut rng)),
@@ -80,7 +80,7 @@ impl Raw {
     }
 
     /// What a transformer's layer gives, token by token.
-    fn forward(&self, x: &[Vec<f64>], causal: bool, scale: f64) -> Vec<Vec<f64>> {
+    pub fn forward(&self, x: &[Vec<f64>], causal: bool, scale: f64) -> Vec<Vec<f64>> {
         let all = |which: usize| x.iter().map(|x| self.linear(which, x)).collect::<Vec<_>>();
         let (q, k, v) = (all(0), all(1), all(2));
         let r = D / HEADS;
@@ -102,7 +102,7 @@ impl Raw {
     }
 
     /// Under a family's names.
-    fn named(&self, family: &str, prefix: &str) -> Tensors {
+    pub fn named(&self, family: &str, prefix: &str) -> Tensors {
         let fused = |tensors: &[Tensor]| tensors.iter().flat_map(|t| t.numbers.clone()).collect::<Vec<f64>>();
         let transposed = |t: &Tensor| {
             let (rows, cols) = (t.shape[0], t.shape[1]);
@@ -140,29 +140,29 @@ impl Raw {
     }
 }
 
-fn tokens(n: usize, seed: u64) -> Vec<Vec<f64>> {
+pub(crate) fn tokens(n: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..n).map(|_| (0..D).map(|_| rng.sample(StandardNormal)).collect()).collect()
 }
 
-fn apply(layer: &AttentionLayer, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
+pub(crate) fn apply(layer: &AttentionLayer, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let out = layer.forward_one(Mat::from_fn(x.len(), D, |a, e| x[a][e]).as_ref());
     (0..x.len()).map(|a| (0..out.ncols()).map(|e| out[(a, e)]).collect()).collect()
 }
 
 #[track_caller]
-fn same(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) {
+pub(crate) fn same(a: &[Vec<f64>], b: &[Vec<f64>], tolerance: f64) {
     for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
         assert!((a - b).abs() < tolerance, "{a} {b}");
     }
 }
 
-fn request(layer: usize) -> Request {
+pub(crate) fn request(layer: usize) -> Request {
     Request { layer, ..Request::default() }
 }
 
 #[track_caller]
-fn refusal(path: &Path, request: &Request) -> String {
+pub(crate) fn refusal(path: &Path, request: &Request) -> String {
     let opened = ModelFile::open(path);
     opened.and_then(|model| model.attention(request)).map(|(_, found)| found).expect_err("a refusal").to_string()
 }
@@ -189,18 +189,21 @@ fn every_family_is_read() {
         let (_folder, path) = model(&tensors, config);
         let opened = ModelFile::open(&path).expect("a model");
         assert_eq!(opened.layers().iter().map(|l| l.layer).collect::<Vec<_>>(), [3, 4]);
-        let (projections, found) = opened.attention(&request(4)).expect("a layer");
+        let imported = opened.import(&request(4)).expect("a layer");
+        let (layer, projections, found) = (&imported.layer, &imported.projections, &imported.found);
         assert_eq!((found.family, found.prefix.as_str()), (family, prefix));
-        let layer = projections.fold().expect("finite");
+        assert!(imported.gap < 1e-12 && !imported.confirmed);
+        // The check counts every tensor of the layer.
+        assert_eq!(imported.tensors.len(), tensors.keys().filter(|name| name.starts_with(prefix)).count());
         assert_eq!((layer.heads().len(), projections.head_dim()), (HEADS, D / HEADS));
         let causal = family == "gpt2" || config.contains("is_decoder");
         assert_eq!(layer.mask() == Mask::Causal, causal);
         let scale = if config.contains("weights") { 1.0 } else { plain / if config.contains("inverse") { 5.0 } else { 1.0 } };
         for n in [1, 2, 6] {
             let x = tokens(n, n as u64);
-            same(&apply(&layer, &x), &raw.forward(&x, causal, scale), 1e-12);
+            same(&apply(layer, &x), &raw.forward(&x, causal, scale), 1e-12);
         }
-        assert!(projections.gap(&layer) < 1e-13);
+        assert!(projections.gap(layer) < 1e-13);
     }
 }
 
@@ -292,7 +295,7 @@ fn numbers_of_half_precision() {
 }
 
 /// A layer with heads of rank 3, key biases and an output bias.
-fn layer(mask: Mask, seed: u64) -> AttentionLayer {
+pub(crate) fn layer(mask: Mask, seed: u64) -> AttentionLayer {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut matrix = |rows, cols| Mat::from_fn(rows, cols, |_, _| 0.5 * rng.sample::<f64, _>(StandardNormal));
     let heads = (0..2).map(|_| Head {
@@ -328,6 +331,66 @@ fn what_is_written_is_read_back() {
         let x = tokens(5, 1);
         same(&apply(&read.fold().expect("finite"), &x), &apply(&layer, &x), 1e-11);
     }
+}
+
+/// The head dimension that is named has room for the layer, and one less has not; a family's own divisors count.
+#[test]
+fn the_least_head_dimension_is_found() {
+    let kinds = [
+        (layer(Mask::None, 3), 4),
+        (
+            AttentionLayer::new(
+                layer(Mask::None, 3).heads().iter().map(|h| Head { key_bias: None, ..h.clone() }).collect(),
+                None,
+                Mask::None,
+            )
+            .expect("a layer"),
+            3,
+        ),
+    ];
+    for (layer, least) in kinds {
+        assert_eq!(Projections::head_dim_for(&layer, Style::Factors).expect("finite"), Some(least));
+        let worst = |r: usize| {
+            let lost = Projections::unfold(&layer, r).expect("factors").1;
+            lost.iter().map(|lost| lost.worst()).fold(0.0, f64::max)
+        };
+        assert!(worst(least) < ROUNDING && worst(least - 1) > 1e-3);
+    }
+    // Two heads in twelve dimensions: 4 is a divisor, and with full rank none is small enough.
+    assert_eq!(Projections::head_dim_for(&layer(Mask::None, 3), Style::Bert).expect("finite"), Some(4));
+    let full = Mat::from_fn(D, D, |i, j| if i == j { 1.0 } else { 0.1 });
+    let full =
+        AttentionLayer::new(vec![Head::dense(full.clone(), full.clone()), Head::dense(full.clone(), full)], None, Mask::None);
+    let full = full.expect("a layer");
+    assert_eq!(Projections::head_dim_for(&full, Style::Bert).expect("finite"), None);
+    assert_eq!(Projections::head_dim_for(&full, Style::Factors).expect("finite"), Some(D));
+}
+
+/// Sizes are refused before memory is taken, and so are numbers that a family's programs cannot hold.
+#[test]
+fn impossible_exports_are_refused() {
+    let message = |r: usize| Projections::unfold(&layer(Mask::None, 1), r).expect_err("a refusal").to_string();
+    for r in [0, D + 1, 99_999_999_999, usize::MAX] {
+        assert!(message(r).starts_with("head dimension: "), "{}", message(r));
+    }
+    let scaled = |by: f64| {
+        let heads = layer(Mask::None, 1)
+            .heads()
+            .iter()
+            .map(|h| Head { w: Mat::from_fn(D, D, |i, j| by * h.w[(i, j)]), ..h.clone() })
+            .collect();
+        AttentionLayer::new(heads, None, Mask::None).expect("finite")
+    };
+    let huge = Projections::unfold(&scaled(1e100), 4).expect("factors").0;
+    let said = huge.to_bytes(Style::Bert, 0).expect_err("beyond single precision").to_string();
+    assert!(said.contains("encoder.layer.0.attention.self.value.weight") && said.contains("3.4e38"), "{said}");
+    assert!(huge.to_bytes(Style::Factors, 0).is_ok());
+    // A product of factors that is not finite.
+    let theta = Theta::LowRank { a: Mat::from_fn(D, 1, |_, _| 1e200), b: Mat::from_fn(D, 1, |_, _| 1e200) };
+    let w = Mat::from_fn(D, D, |_, _| 1.0);
+    let layer = AttentionLayer::new(vec![Head { theta, key_bias: None, w }], None, Mask::None).expect("finite factors");
+    let said = Projections::unfold(&layer, 2).expect_err("a refusal").to_string();
+    assert!(said.contains("head 1") && said.contains('Θ'), "{said}");
 }
 
 /// The best approximation of lower rank: what is lost is the tail of the singular values.

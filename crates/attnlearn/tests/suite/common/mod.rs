@@ -1,6 +1,8 @@
 //! What the tests of files share.
 #![allow(dead_code)] // no test uses all of it
 
+pub mod plain;
+
 use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, Shape};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;

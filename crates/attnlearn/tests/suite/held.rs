@@ -1,0 +1,413 @@
+//! Layers that are not held are refused by name, whether a tensor, a setting or a type gives them away; those that are held still come in with
+//! all that lies about in real checkpoints.
+
+use crate::transformer::{D, HEADS, Raw, Tensor, Tensors, apply, doubles, model, random, refusal, request, same, tokens};
+use attnlearn::layer::Mask;
+use attnlearn::transformer::{ModelFile, Request};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+const R: usize = D / HEADS;
+
+fn some(shape: &[usize]) -> Tensor {
+    random(shape, &mut ChaCha8Rng::seed_from_u64(9))
+}
+
+/// A layer of a family with more tensors beside or inside it.
+fn with(family: &str, prefix: &str, more: &[(&str, &[usize])]) -> Tensors {
+    let mut tensors = Raw::new(4).named(family, prefix);
+    tensors.extend(more.iter().map(|(name, shape)| (name.to_string(), some(shape))));
+    tensors
+}
+
+/// Every kind that used to be read as if it were plain attention.
+#[test]
+fn tensors_that_change_the_scores_are_refused_by_name() {
+    let bert = "encoder.layer.0.";
+    let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
+        // RoFormer rotates without a tensor of its own; its table of sines is there.
+        (
+            "bert",
+            "roformer.encoder.layer.0.",
+            &[("roformer.embeddings.word_embeddings.weight", &[5, D]), ("roformer.encoder.embed_positions.weight", &[8, R])],
+            "roformer.embeddings.word_embeddings.weight",
+        ),
+        // DINOv3, as published and as in timm.
+        ("timm", "blocks.0.", &[("rope_embed.periods", &[R / 2])], "rope_embed.periods"),
+        ("timm", "blocks.0.", &[("blocks.0.attn.qkv.bias_mask", &[3 * D])], "blocks.0.attn.qkv.bias_mask"),
+        ("timm", "blocks.0.", &[("rope.freqs", &[2, HEADS, R / 2])], "rope.freqs"),
+        ("timm", "blocks.0.", &[("patch_embed.proj.weight", &[D, 3, 2, 2])], "patch_embed.proj.weight"),
+        // SAM.
+        ("timm", "image_encoder.blocks.0.", &[("image_encoder.blocks.0.attn.rel_pos_h", &[7, R])], "attn.rel_pos_h"),
+        ("timm", "image_encoder.blocks.0.", &[("image_encoder.blocks.0.attn.rel_pos_w", &[7, R])], "attn.rel_pos_w"),
+        // Biases that layers share.
+        ("bert", "layoutlmv3.encoder.layer.0.", &[("layoutlmv3.encoder.rel_pos_bias.weight", &[HEADS, 32])], "rel_pos_bias"),
+        ("bert", "layoutlmv3.encoder.layer.0.", &[("layoutlmv3.encoder.rel_pos_x_bias.weight", &[HEADS, 64])], "rel_pos_x_bias"),
+        ("bert", bert, &[("encoder.relative_attention_bias.weight", &[32, HEADS])], "encoder.relative_attention_bias.weight"),
+        // Normalised queries and keys, learned scales.
+        ("timm", "blocks.0.", &[("blocks.0.attn.q_norm.weight", &[R])], "blocks.0.attn.q_norm.weight"),
+        ("timm", "blocks.0.", &[("blocks.0.attn.k_norm.weight", &[R])], "blocks.0.attn.k_norm.weight"),
+        ("timm", "blocks.0.", &[("blocks.0.attn.norm.weight", &[D])], "blocks.0.attn.norm.weight"),
+        ("timm", "layers.0.blocks.0.", &[("layers.0.blocks.0.attn.logit_scale", &[HEADS, 1, 1])], "attn.logit_scale"),
+        ("bert", bert, &[("encoder.layer.0.attention.self.logit_scale", &[HEADS, 1, 1])], "attention.self.logit_scale"),
+        ("timm", "blocks.0.", &[("blocks.0.attn.temperature", &[HEADS, 1, 1])], "blocks.0.attn.temperature"),
+        ("timm", "layers.0.blocks.0.", &[("layers.0.blocks.0.attn.relative_position_bias_table", &[9, HEADS])], "bias_table"),
+        // Longformer, ALiBi, talking heads.
+        ("bert", bert, &[("encoder.layer.0.attention.self.query_global.weight", &[D, D])], "attention.self.query_global.weight"),
+        ("bert", bert, &[("encoder.layer.0.attention.self.slopes", &[HEADS])], "attention.self.slopes"),
+        ("bert", bert, &[("encoder.alibi", &[HEADS, 4, 4])], "encoder.alibi"),
+        ("timm", "blocks.0.", &[("blocks.0.attn.proj_l.weight", &[HEADS, HEADS])], "blocks.0.attn.proj_l.weight"),
+        // EVA's biases: of the three models with these names one rotates without a tensor.
+        ("timm", "blocks.0.", &[("blocks.0.attn.q_bias", &[D]), ("blocks.0.attn.v_bias", &[D])], "blocks.0.attn.q_bias"),
+        // Pieces that are not merged, extra keys, sinks, quantisation.
+        ("bert", bert, &[("encoder.layer.0.attention.self.query.lora_A.default.weight", &[2, D])], "query.lora_A.default.weight"),
+        ("bert", bert, &[("encoder.layer.0.attention.self.sinks", &[HEADS])], "attention.self.sinks"),
+        ("bert", bert, &[("encoder.layer.0.attention.self.query.SCB", &[D])], "query.SCB"),
+        (
+            "distilbert",
+            "transformer.layer.0.",
+            &[("transformer.layer.0.attention.gate.weight", &[D, D])],
+            "attention.gate.weight",
+        ),
+        ("mha", "layers.0.self_attn.", &[("layers.0.self_attn.bias_k", &[1, 1, D])], "layers.0.self_attn.bias_k"),
+        ("mha", "layers.0.self_attn.", &[("layers.0.self_attn.bias_v", &[1, 1, D])], "layers.0.self_attn.bias_v"),
+        ("mha", "", &[("gate", &[HEADS])], "gate"),
+        ("gpt2", "h.0.", &[("h.0.attn.rotary.inv_freq", &[R / 2])], "h.0.attn.rotary.inv_freq"),
+        ("gpt2", "h.0.", &[("wte.weight", &[5, D])], "wte.weight"),
+        // Masks that are not known to be causal ones; a decoder without a word on what it hides.
+        ("timm", "layers.0.blocks.0.", &[("layers.0.blocks.0.attn_mask", &[4, 4, 4])], "attn_mask"),
+        ("bert", bert, &[("encoder.layer.0.crossattention.self.query.weight", &[D, D])], "crossattention.self.query.weight"),
+        ("mha", "transformer.resblocks.0.attn.", &[("token_embedding.weight", &[5, D])], "CLIP's text model"),
+    ];
+    for (family, prefix, more, said) in cases {
+        let (_folder, path) = model(&with(family, prefix, more), r#"{"num_attention_heads": 3}"#);
+        let message = refusal(&path, &request(0));
+        assert!(message.contains(said) && !message.contains('\n'), "no {said:?} in {message}");
+        // Without them the layer comes in.
+        let (_folder, path) = model(&with(family, prefix, &[]), r#"{"num_attention_heads": 3}"#);
+        ModelFile::open(&path).and_then(|model| model.import(&request(0))).expect("a plain layer");
+    }
+}
+
+/// Stages of different widths and nothing else: Hiera and Twins attend within windows without a tensor that says so.
+#[test]
+fn stages_of_different_widths_are_refused() {
+    let mut tensors = with("timm", "blocks.0.", &[]);
+    for (name, shape) in [("qkv.weight", vec![6 * D, 2 * D]), ("proj.weight", vec![2 * D, 2 * D])] {
+        tensors.insert(format!("blocks.1.attn.{name}"), some(&shape));
+    }
+    let (_folder, path) = model(&tensors, r#"{"num_heads": 3}"#);
+    assert!(refusal(&path, &request(0)).contains("differ in width"));
+    let (_folder, path) = model(&tensors, r#"{"num_heads": 3, "architecture": "vit_two_towers"}"#);
+    assert!(ModelFile::open(&path).and_then(|model| model.import(&request(0))).is_ok());
+}
+
+#[test]
+fn types_and_settings_are_refused_by_name() {
+    for (settings, said) in [
+        (r#""model_type": "roformer""#, "roformer, which rotates"),
+        (r#""model_type": "dinov3_vit""#, "dinov3_vit, which rotates"),
+        (r#""model_type": "sam""#, "sam, which adds a bias"),
+        (r#""model_type": "layoutlmv3""#, "layoutlmv3, which adds a bias"),
+        (r#""model_type": "mpnet""#, "mpnet, which adds a bias"),
+        (r#""model_type": "longformer""#, "longformer, which attends within windows"),
+        (r#""model_type": "swinv2""#, "swinv2, which normalises"),
+        (r#""model_type": "xcit""#, "xcit, which normalises"),
+        (r#""model_type": "yoso""#, "yoso, which approximates"),
+        (r#""model_type": "of-my-own""#, "model_type = of-my-own"),
+        (
+            r#""model_type": "vision-encoder-decoder", "encoder": {"model_type": "vit"}, "decoder": {"model_type": "trocr"}"#,
+            "trocr",
+        ),
+        (r#""architecture": "eva02_tiny_patch14_224""#, "architecture = eva02_tiny"),
+        (r#""architecture": "vit_relpos_base_patch16_224""#, "architecture = vit_relpos"),
+        (r#""architecture": "beit_base_patch16_224""#, "architecture = beit"),
+        (r#""position_embedding_type": "relative_key_query""#, "relative_key_query"),
+        (r#""position_embedding_type": "rotary""#, "position_embedding_type"),
+        (r#""position_embedding_type": "alibi""#, "alibi"),
+        (r#""rope_theta": 10000.0"#, "rope_theta = 10000.0"),
+        (r#""rotary_dim": 64"#, "rotary_dim = 64"),
+        (r#""alibi": true"#, "alibi = true"),
+        (r#""attn_config": {"use_alibi": true}"#, "use_alibi = true"),
+        (r#""attention_type": "block_sparse""#, "block_sparse"),
+        (r#""attention_window": [4, 4]"#, "attention_window = [4,4]"),
+        (r#""sliding_window": 128"#, "sliding_window = 128"),
+        (r#""layer_types": ["full_attention", "sliding_attention"]"#, "sliding_attention"),
+        (r#""qk_norm": true"#, "qk_norm = true"),
+        (r#""attn_logit_softcapping": 50.0"#, "attn_logit_softcapping = 50.0"),
+        (r#""multi_query": true"#, "multi_query = true"),
+        (r#""num_key_value_heads": 1"#, "num_key_value_heads = 1"),
+        (r#""head_dim": 5"#, "head_dim = 5"),
+        (r#""hidden_size": 13"#, "hidden_size = 13"),
+        (r#""pruned_heads": {"0": [1]}"#, "pruned"),
+    ] {
+        let tensors = Raw::new(4).named("bert", "encoder.layer.0.");
+        let (_folder, path) = model(&tensors, &format!(r#"{{"num_attention_heads": 3, {settings}}}"#));
+        let message = refusal(&path, &request(0));
+        assert!(message.contains(said) && !message.contains('\n'), "no {said:?} in {message}");
+    }
+    // What the configuration says of heads stands.
+    let (_folder, path) = model(&Raw::new(4).named("bert", "encoder.layer.0."), r#"{"num_attention_heads": 3}"#);
+    let asked = Request { heads: Some(4), ..Request::default() };
+    assert!(refusal(&path, &asked).contains("3 heads, and 4 were asked for"));
+    // The same in the metadata of the file.
+    let bytes = doubles(&Raw::new(4).named("bert", "encoder.layer.0."));
+    let (_, rest) = bytes.split_at(9);
+    let header = r#"{"__metadata__":{"format":"pt","model_type":"roformer"},"#;
+    let len = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) - 1 + header.len() as u64;
+    std::fs::write(&path, [&len.to_le_bytes(), header.as_bytes(), rest].concat()).expect("a file");
+    assert!(refusal(&path, &request(0)).contains("roformer"));
+}
+
+/// Real checkpoints: embeddings, norms, heads, buffers, settings that change nothing; with and without biases.
+#[test]
+fn held_models_come_in_with_all_that_is_about_them() {
+    let n = 4;
+    let triangle =
+        Tensor { shape: vec![1, 1, n, n], numbers: (0..n * n).map(|at| f64::from(u8::from(at % n <= at / n))).collect() };
+    let number = |v: f64| Tensor { shape: vec![], numbers: vec![v] };
+    let bert = r#"{"architectures": ["BertModel"], "model_type": "bert", "num_attention_heads": 3, "hidden_size": 12, "num_hidden_layers": 2,
+        "position_embedding_type": "absolute", "pruned_heads": {}, "label2id": {"rotary": 1, "rope_theta": 2}, "is_decoder": false, "use_cache": true}"#;
+    let gpt = r#"{"model_type": "gpt2", "n_head": 3, "n_embd": 12, "n_ctx": 4, "n_positions": 4, "reorder_and_upcast_attn": true,
+        "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false, "task_specific_params": {"text": {"sliding_window": 5}}}"#;
+    let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
+        (
+            "bert",
+            "bert.encoder.layer.0.",
+            &[
+                ("bert.embeddings.position_ids", &[1, 8]),
+                ("bert.embeddings.word_embeddings.weight", &[5, D]),
+                ("bert.embeddings.position_embeddings.weight", &[8, D]),
+                ("bert.embeddings.LayerNorm.gamma", &[D]),
+                ("bert.encoder.layer.0.attention.output.LayerNorm.weight", &[D]),
+                ("bert.encoder.layer.0.attention.output.LayerNorm.beta", &[D]),
+                ("bert.encoder.layer.0.intermediate.dense.weight", &[48, D]),
+                ("bert.encoder.layer.0.output.dense.weight", &[D, 48]),
+                ("bert.pooler.dense.weight", &[D, D]),
+                ("cls.seq_relationship.weight", &[2, D]),
+            ],
+            bert,
+        ),
+        (
+            "bert",
+            "roberta.encoder.layer.0.",
+            &[
+                ("roberta.embeddings.word_embeddings.weight", &[5, D]),
+                ("roberta.embeddings.position_embeddings.weight", &[8, D]),
+                ("roberta.encoder.layer.0.attention.output.LayerNorm.bias", &[D]),
+                ("lm_head.dense.weight", &[D, D]),
+            ],
+            r#"{"model_type": "roberta", "num_attention_heads": 3}"#,
+        ),
+        // MiniLM, as sentence encoders have it.
+        (
+            "bert",
+            "encoder.layer.0.",
+            &[
+                ("embeddings.position_ids", &[1, 8]),
+                ("embeddings.word_embeddings.weight", &[5, D]),
+                ("embeddings.position_embeddings.weight", &[8, D]),
+            ],
+            bert,
+        ),
+        (
+            "vit",
+            "vit.encoder.layer.0.",
+            &[
+                ("vit.embeddings.cls_token", &[1, 1, D]),
+                ("vit.embeddings.position_embeddings", &[1, 5, D]),
+                ("vit.embeddings.patch_embeddings.projection.weight", &[D, 3, 2, 2]),
+                ("vit.encoder.layer.0.layernorm_before.weight", &[D]),
+            ],
+            r#"{"model_type": "vit", "num_attention_heads": 3, "qkv_bias": true}"#,
+        ),
+        (
+            "timm",
+            "blocks.0.",
+            &[
+                ("cls_token", &[1, 1, D]),
+                ("pos_embed", &[1, 5, D]),
+                ("patch_embed.proj.weight", &[D, 3, 2, 2]),
+                ("blocks.0.norm1.weight", &[D]),
+                ("blocks.0.ls1.gamma", &[D]),
+                ("blocks.0.mlp.fc1.weight", &[48, D]),
+            ],
+            r#"{"architecture": "vit_tiny_patch16_224", "num_classes": 10, "num_heads": 3, "pretrained_cfg": {"crop_pct": 0.9}}"#,
+        ),
+        (
+            "distilbert",
+            "distilbert.transformer.layer.0.",
+            &[
+                ("distilbert.embeddings.word_embeddings.weight", &[5, D]),
+                ("distilbert.embeddings.position_embeddings.weight", &[8, D]),
+                ("distilbert.transformer.layer.0.sa_layer_norm.weight", &[D]),
+            ],
+            r#"{"model_type": "distilbert", "n_heads": 3, "dim": 12, "sinusoidal_pos_embds": false}"#,
+        ),
+        (
+            "gpt2",
+            "transformer.h.0.",
+            &[
+                ("transformer.wte.weight", &[5, D]),
+                ("transformer.wpe.weight", &[4, D]),
+                ("transformer.h.0.ln_1.weight", &[D]),
+                ("transformer.h.0.mlp.c_fc.weight", &[D, 48]),
+            ],
+            gpt,
+        ),
+        ("mha", "layers.0.self_attn.", &[("layers.0.norm1.weight", &[D]), ("logit_scale", &[])], r#"{"num_heads": 3}"#),
+        // A decoder of PyTorch: the attention to somewhere else is no layer of its own.
+        (
+            "mha",
+            "layers.0.self_attn.",
+            &[("layers.0.multihead_attn.in_proj_weight", &[3 * D, D]), ("layers.0.multihead_attn.out_proj.weight", &[D, D])],
+            r#"{"num_heads": 3}"#,
+        ),
+    ];
+    for (family, prefix, more, config) in cases {
+        for bias in [true, false] {
+            let mut raw = Raw::new(4);
+            let mut tensors = raw.named(family, prefix);
+            if !bias {
+                tensors.retain(|name, _| !name.ends_with("bias"));
+                raw.biases.iter_mut().for_each(|bias| bias.numbers.fill(0.0));
+            }
+            tensors.extend(more.iter().map(|(name, shape)| (name.to_string(), some(shape))));
+            if *family == "gpt2" {
+                tensors.insert(format!("{prefix}attn.bias"), triangle.clone());
+                tensors.insert(format!("{prefix}attn.masked_bias"), number(-1e4));
+            }
+            let (_folder, path) = model(&tensors, config);
+            let opened = ModelFile::open(&path).expect("a model");
+            assert_eq!(opened.layers().len(), 1, "{family}");
+            let imported = opened.import(&request(0)).expect("a layer");
+            assert_eq!(imported.confirmed, *family != "mha", "{family}");
+            let causal = *family == "gpt2";
+            assert_eq!(imported.layer.mask() == Mask::Causal, causal);
+            assert_eq!(imported.layer.bias().is_some(), bias, "{family}");
+            let x = tokens(5, 3);
+            same(&apply(&imported.layer, &x), &raw.forward(&x, causal, 1.0 / (R as f64).sqrt()), 1e-12);
+        }
+    }
+}
+
+/// GPT-2's buffers are looked into: a mask that is no lower triangle, a hidden logit that hides nothing.
+#[test]
+fn buffers_that_carry_meaning_are_checked() {
+    let square =
+        |f: fn(usize, usize) -> f64| Tensor { shape: vec![1, 1, 4, 4], numbers: (0..16).map(|at| f(at / 4, at % 4)).collect() };
+    let lower = square(|i, j| f64::from(u8::from(j <= i)));
+    let band = square(|i, j| f64::from(u8::from(j <= i && i - j < 2)));
+    let full = square(|_, _| 1.0);
+    let number = |v: f64| Tensor { shape: vec![], numbers: vec![v] };
+    let flat = Tensor { shape: vec![16], ..lower.clone() };
+    for (name, tensor, said) in [
+        ("bias", lower.clone(), None),
+        ("bias", band, Some("no lower triangle")),
+        ("bias", full, Some("no lower triangle")),
+        ("bias", flat, Some("should be a mask")),
+        ("masked_bias", number(-1e9), None),
+        ("masked_bias", number(0.0), Some("large negative")),
+        ("masked_bias", Tensor { shape: vec![2], numbers: vec![-1e4; 2] }, Some("large negative")),
+    ] {
+        let mut tensors = Raw::new(4).named("gpt2", "h.0.");
+        tensors.insert(format!("h.0.attn.{name}"), tensor);
+        let (_folder, path) = model(&tensors, r#"{"n_head": 3}"#);
+        match said {
+            Some(said) => assert!(refusal(&path, &request(0)).contains(said), "{}", refusal(&path, &request(0))),
+            None => assert!(ModelFile::open(&path).and_then(|model| model.import(&request(0))).is_ok()),
+        }
+    }
+    let mut tensors = Raw::new(4).named("gpt2", "h.0.");
+    tensors.insert("h.0.attn.bias".into(), lower);
+    let (_folder, path) = model(&tensors, r#"{"n_head": 3}"#);
+    let asked = Request { causal: Some(false), ..Request::default() };
+    assert!(refusal(&path, &asked).contains("hides later tokens"));
+}
+
+/// Biases of queries and values that stand apart are used: VideoMAE, and EVA where the configuration says that it is EVA.
+#[test]
+fn separate_biases_are_used() {
+    for (family, prefix, start, linear, config) in [
+        (
+            "vit",
+            "videomae.encoder.layer.0.",
+            "attention.attention.",
+            "query",
+            r#"{"model_type": "videomae", "num_attention_heads": 3}"#,
+        ),
+        ("vit", "encoder.layer.0.", "attention.attention.", "query", r#"{"num_attention_heads": 3}"#),
+        ("timm", "blocks.0.", "attn.", "qkv", r#"{"architecture": "eva_giant_patch14_224", "num_heads": 3}"#),
+    ] {
+        let mut raw = Raw::new(4);
+        let mut tensors = raw.named(family, prefix);
+        for linear in [linear, "key", "value"] {
+            tensors.remove(&format!("{prefix}{start}{linear}.bias"));
+        }
+        let twice = Tensors::from_iter(raw.named(family, prefix));
+        for (name, which) in [("q_bias", 0), ("v_bias", 2)] {
+            tensors.insert(format!("{prefix}{start}{name}"), raw.biases[which].clone());
+        }
+        raw.biases[1].numbers.fill(0.0);
+        let (_folder, path) = model(&tensors, config);
+        let imported = ModelFile::open(&path).and_then(|model| model.import(&request(0))).expect("a layer");
+        let x = tokens(4, 5);
+        same(&apply(&imported.layer, &x), &raw.forward(&x, false, 1.0 / (R as f64).sqrt()), 1e-12);
+        assert!(imported.tensors.iter().any(|name| name.ends_with("q_bias")));
+        // Two biases of the same queries are one too many.
+        tensors.extend(twice);
+        let (_folder, path) = model(&tensors, config);
+        assert!(refusal(&path, &request(0)).contains("twice"));
+    }
+}
+
+/// Products that overflow name the head.
+#[test]
+fn enormous_weights_are_refused_by_head() {
+    for (which, said) in [(&[0, 1][..], "head 1: its Θ"), (&[2, 3][..], "head 1: its W")] {
+        let mut raw = Raw::new(4);
+        for &at in which {
+            raw.weights[at].numbers.iter_mut().for_each(|v| *v *= 1e160);
+        }
+        for family in ["bert", "mha"] {
+            let prefix = if family == "bert" { "encoder.layer.0." } else { "" };
+            let (_folder, path) = model(&raw.named(family, prefix), r#"{"num_attention_heads": 3}"#);
+            let said_by = ModelFile::open(&path)
+                .and_then(|model| model.import(&request(0)))
+                .map(|_| ())
+                .expect_err("a refusal")
+                .to_string();
+            assert!(said_by.contains(said) && said_by.contains("scale the weights down"), "{said_by}");
+        }
+    }
+    // The second head alone.
+    let mut raw = Raw::new(4);
+    for weights in &mut raw.weights[..2] {
+        weights.numbers[R * D..2 * R * D].iter_mut().for_each(|v| *v *= 1e160);
+    }
+    let (_folder, path) = model(&raw.named("bert", "encoder.layer.0."), r#"{"num_attention_heads": 3}"#);
+    let message =
+        ModelFile::open(&path).and_then(|model| model.import(&request(0))).map(|_| ()).expect_err("a refusal").to_string();
+    assert!(message.contains("head 2: its Θ"), "{message}");
+}
+
+/// Sizes that are absurd are refused before memory is taken for them.
+#[test]
+fn absurd_sizes_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.safetensors");
+    let header = r#"{"in_proj_weight":{"dtype":"F32","shape":[1000000000000000,0],"data_offsets":[0,0]}}"#;
+    std::fs::write(&path, crate::common::safetensors(header, &[])).expect("a file");
+    let asked = Request { heads: Some(1), ..Request::default() };
+    assert!(refusal(&path, &asked).contains("at least 1"));
+    let (_folder, path) = model(&Raw::new(1).named("mha", ""), "");
+    for heads in [0, 5, 99_999_999_999, usize::MAX] {
+        let asked = Request { heads: Some(heads), ..Request::default() };
+        assert!(refusal(&path, &asked).contains("heads cannot share"), "{heads}");
+    }
+    // Long names are cut.
+    let mut tensors = Raw::new(1).named("bert", "encoder.layer.0.");
+    tensors.insert(format!("encoder.layer.0.attention.self.{}", "x".repeat(70_000)), some(&[1]));
+    let (_folder, path) = model(&tensors, r#"{"num_attention_heads": 3}"#);
+    assert!(refusal(&path, &request(0)).len() < 1000);
+}
