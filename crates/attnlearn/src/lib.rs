@@ -30,6 +30,7 @@ mod hash;
 pub mod layer;
 pub mod learn;
 pub mod linalg;
+pub mod memory;
 pub mod sculpt;
 pub mod transformer;
 pub mod words;
