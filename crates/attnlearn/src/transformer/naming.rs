@@ -16,6 +16,7 @@ use super::Projections;
 use super::model::ModelFile;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
+use crate::words::quoted;
 use crate::{Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -151,7 +152,8 @@ impl ModelFile {
         if layers.is_empty() {
             return Err(self.unknown());
         }
-        let prefixes = |layers: &[&Found]| layers.iter().map(|l| format!("'{}'", l.prefix)).collect::<Vec<_>>().join(", ");
+        let prefixes =
+            |layers: &[&Found]| layers.iter().map(|l| format!("'{}'", quoted(&l.prefix))).collect::<Vec<_>>().join(", ");
         if let Some(prefix) = &request.prefix {
             let trimmed = prefix.trim_end_matches('.');
             return layers.iter().find(|l| l.prefix.trim_end_matches('.') == trimmed).cloned().ok_or_else(|| {
@@ -178,7 +180,11 @@ impl ModelFile {
         let names: Vec<&str> = self.names().take(6).collect();
         let more = if self.names().count() > names.len() { ", …" } else { "" };
         let expected: Vec<String> = SCHEMES.iter().map(|scheme| format!("…{} ({})", scheme.anchor(), scheme.name)).collect();
-        let found = if names.is_empty() { "none".to_owned() } else { names.join(", ").escape_debug().to_string() };
+        let found = if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
+        };
         Error::input(
             &self.place,
             format!("has no attention layer that is known (found: {found}{more})"),
@@ -199,12 +205,12 @@ impl ModelFile {
             ("bias_k", "has an extra learned key (add_bias_kv)"),
         ] {
             if let Some(name) = self.names().find(|name| name.contains(sign)) {
-                return refuse(format!("{what}; see the tensor {}", name.escape_debug()));
+                return refuse(format!("{what}; see the tensor {}", quoted(name)));
             }
         }
         match self.setting("position_embedding_type").and_then(Value::as_str) {
             None | Some("absolute") => Ok(()),
-            Some(other) => refuse(format!("has position embeddings of type {}", other.escape_debug())),
+            Some(other) => refuse(format!("has position embeddings of type {}", quoted(other))),
         }
     }
 
