@@ -29,6 +29,7 @@ mod inspect;
 mod inspect_sets;
 mod interrupt;
 mod lab;
+mod last_resort;
 mod learn;
 mod learn_watch;
 mod man;
@@ -45,6 +46,9 @@ mod verify;
 
 use cli::{Ending, Failure};
 use std::process::ExitCode;
+
+#[global_allocator]
+static MEMORY: last_resort::LastResort = last_resort::LastResort;
 
 fn main() -> ExitCode {
     quiet_parquet();
