@@ -1,17 +1,22 @@
 //! When memory runs out although it was asked for: one line and exit code 2, not an abort.
 //!
 //! The library asks before it takes what follows from input ([`attnlearn::memory`]). What an estimate missed, or what another program took
-//! in the meantime, ends here. Small requests still succeed when a large one has failed, so there is room to remove partial files and to
-//! say what happened; should that fail too, the usual abort follows.
+//! in the meantime, ends here. A little is kept in reserve, so that there is room to remove partial files and to say what happened; should
+//! that fail too, the usual abort follows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The system's allocator, and an end with dignity.
 pub struct LastResort;
 
-/// A failure of less than this may be that of the message itself.
-const LARGE: usize = 1 << 16;
+/// What is kept in reserve.
+const RESERVE: Layout = match Layout::from_size_align(1 << 20, 64) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a size and a power of two"),
+};
+static KEPT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     /// Whether this thread is already saying so. Needs no allocation and no destructor.
@@ -19,11 +24,24 @@ thread_local! {
 }
 
 impl LastResort {
+    /// Sets the reserve aside.
+    #[allow(unsafe_code)]
+    pub fn prepare() {
+        // SAFETY: the size is not zero.
+        KEPT.store(unsafe { System.alloc(RESERVE) }, Ordering::Relaxed);
+    }
+
     /// Ends the program; returns only if this thread already tries to.
     #[cold]
+    #[allow(unsafe_code)]
     fn end(layout: Layout) {
-        if layout.size() < LARGE || ENDING.replace(true) {
+        if ENDING.replace(true) {
             return;
+        }
+        let kept = KEPT.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !kept.is_null() {
+            // SAFETY: `prepare` allocated it with this layout, and nobody else has it any more.
+            unsafe { System.dealloc(kept, RESERVE) };
         }
         attnlearn::data::remove_partial_files(|| {
             let size = attnlearn::memory::Size(layout.size() as u128);

@@ -9,6 +9,7 @@ use attnlearn::degeneracy::Conditions;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::lanes::Real;
 use attnlearn::linalg::{Mat, row_major};
+use attnlearn::memory::{ask, numbers};
 use attnlearn::transformer::{ModelFile, Request};
 use attnlearn::{Error, Result};
 use numpy::PyArrayDyn;
@@ -280,9 +281,13 @@ pub fn examples_of<'py>(
         return Err(raise(Error::input("examples", format!("{n} of {k} tokens"), "ask for at least one of each")));
     }
     check_size(shape, Some(n), "k").map_err(raise)?;
+    let per = shape.k * (shape.d + shape.d_out);
+    let many = usize::try_from(n).unwrap_or(usize::MAX);
+    ask(numbers::<f64>(&[many, per]), "examples", "ask for fewer of them").map_err(raise)?;
     let (x, y) = run(py, None, |line| {
         let stream = TeacherStream::new(&layer.0, k, inputs, seed, Some(n));
-        let (mut x, mut y, mut block) = (Vec::new(), Vec::new(), Block::<f64>::new(shape));
+        let (mut x, mut y, mut block) =
+            (Vec::with_capacity(many * k * shape.d), Vec::with_capacity(many * k * shape.d_out), Block::<f64>::new(shape));
         for index in 0..n.div_ceil(Block::<f64>::CAPACITY as u64) {
             if line.stopped() {
                 return Err(Error::Interrupted);

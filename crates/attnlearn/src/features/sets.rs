@@ -179,6 +179,11 @@ impl Sets {
         &self.0
     }
 
+    /// The same, without a copy.
+    pub fn into_block(self) -> SetBlock {
+        self.0
+    }
+
     /// Sets `range` alone.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Self {
         let mut part = SetBlock::new(self.0.shape);
