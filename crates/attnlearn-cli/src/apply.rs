@@ -69,7 +69,7 @@ impl Args {
         let place = self.inputs.display().to_string();
         values::same_dimension(&layer, inputs.d(), &place)?;
         let shape = Shape { k: inputs.k(), d: layer.d(), d_out: layer.d_out() };
-        check_size(shape, &place)?;
+        check_size(shape, Some(inputs.n() as u64), &place)?;
         FileFormat::of_name(&self.output)?;
         output::distinct(&[Some(&self.output), session.json_file()])?;
         let settings = ApplySettings { y_dtype: self.dtype.into(), with_inputs: self.with_inputs };
@@ -87,8 +87,7 @@ impl Plan {
         let evaluator = Evaluator::<f64>::new(&self.layer);
         blocks::write(writer, n, self.shape, session.bar(n, "sequences"), |index, block| {
             self.inputs.fill(index, block)?;
-            evaluator.outputs(block);
-            Ok(())
+            evaluator.outputs_until(block, &interrupt::requested)
         })?;
         session.console.say(format!("wrote {}: outputs of {} sequences", self.output.display(), grouped(n)));
         let report = ApplyReport { settings: &self.settings, shape: self.shape, n, output: self.output.display().to_string() };

@@ -113,7 +113,7 @@ impl Args {
                 ));
             }
         }
-        check_size(Shape { k: self.k, d: reference.d(), d_out: reference.d_out() }, "--k")?;
+        check_size(Shape { k: self.k, d: reference.d(), d_out: reference.d_out() }, Some(self.examples), "--k")?;
         let settings = CompareSettings {
             tolerance: self.tolerance,
             inputs: self.inputs.into(),

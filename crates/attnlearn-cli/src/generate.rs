@@ -12,6 +12,7 @@ use attnlearn::data::{
     TeacherStream, check_size,
 };
 use attnlearn::layer::{AttentionLayer, Evaluator, Mask};
+use attnlearn::memory::{self, ask};
 use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -170,13 +171,13 @@ impl Args {
             Some(path) => (AttentionLayer::load(path)?, None),
             None => {
                 let spec = self.spec();
-                check_size(Shape { k: self.k, d: spec.d, d_out: spec.d_out }, "--k, --d, --d-out")?;
+                check_size(Shape { k: self.k, d: spec.d, d_out: spec.d_out }, Some(self.examples), "--k, --d, --d-out")?;
                 check_teacher_size(&spec)?;
                 (spec.draw_from(self.seed)?, Some(spec))
             }
         };
         let shape = Shape { k: self.k, d: teacher.d(), d_out: teacher.d_out() };
-        check_size(shape, "--k, --layer")?;
+        check_size(shape, Some(self.examples), "--k, --layer")?;
         let settings = GenerateSettings {
             examples: self.examples,
             k: self.k,
@@ -209,7 +210,10 @@ fn check_teacher_size(spec: &TeacherSpec) -> Result<()> {
     const MOST: usize = 1 << 26;
     let numbers = spec.d.checked_add(spec.d_out).and_then(|n| n.checked_mul(spec.d)).and_then(|n| n.checked_mul(spec.m));
     match numbers {
-        Some(0..=MOST) => Ok(()),
+        // As it is drawn, scaled, and in either precision.
+        Some(numbers @ 0..=MOST) => {
+            ask(memory::numbers::<f64>(&[5, numbers]), "--heads, --d, --d-out", "ask for fewer heads or dimensions")
+        }
         _ => {
             let problem = format!("{} with d = {}, d_out = {}", plural(spec.m, "head"), spec.d, spec.d_out);
             Err(Error::input("--heads", problem, format!("keep heads · d (d + d_out) at or below {MOST}")))
@@ -234,6 +238,7 @@ impl LayerPlan {
         let columns = Columns { x: Some(settings.x_dtype), y: Some(settings.y_dtype) };
         let writer = ExampleWriter::create(&self.output, shape, settings.examples, columns)?;
         let stream = TeacherStream::new(&self.teacher, shape.k, settings.inputs, settings.seed, Some(settings.examples));
+        let stream = stream.until(interrupt::requested);
         // Inputs that are stored in single precision are rounded before the teacher sees them: y = F(x) of the x in the file.
         let rounded = settings.x_dtype == Dtype::F32 && settings.inputs != InputDistribution::Boolean;
         let evaluator = rounded.then(|| Evaluator::<f64>::new(&self.teacher));
@@ -242,7 +247,7 @@ impl LayerPlan {
             stream.fill_f64(index, block)?;
             if let Some(evaluator) = &evaluator {
                 round_inputs(block);
-                evaluator.outputs(block);
+                evaluator.outputs_until(block, &interrupt::requested)?;
             }
             Ok(())
         })?;

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::sets::each_block;
 use crate::values::{self, Inputs};
 use attnlearn::data::{Dtype, FileFormat, SetColumns, SetWriter};
-use attnlearn::features::{SetInputs, SetSource, SetStream, Target, TargetSpec, Tokens};
+use attnlearn::features::{SetInputs, SetShape, SetSource, SetStream, Target, TargetSpec, Tokens, check_sets_size};
 use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -83,6 +83,8 @@ impl SetFlags {
             }
         };
         let inputs = SetInputs { tokens, d: common.d, keys: self.keys, min_keys: self.min_keys.unwrap_or(self.keys) };
+        inputs.check()?;
+        check_sets_size(SetShape { keys: inputs.keys, d: inputs.d, targets: 1 }, common.examples, "--keys, --d")?;
         let target = Target::new(spec, inputs, self.target_seed)?;
         FileFormat::of_name(&common.output)?;
         output::distinct(&[Some(&common.output), session.json_file()])?;

@@ -12,6 +12,7 @@ use attnlearn::data::{
 };
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::{Mat, frobenius, inner};
+use attnlearn::words::{self, quoted};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -202,17 +203,17 @@ impl Args {
                 report.heads = Some(heads);
                 report.cosines = cosines;
             }
-            FileKind::Examples { k, d, d_out, .. } => {
+            FileKind::Examples { n, k, d, d_out } => {
                 let shape = Shape { k: *k, d: *d, d_out: *d_out };
-                check_size(shape, &summary.path)?;
+                check_size(shape, Some(*n as u64), &summary.path)?;
                 let file = ExampleFile::open(&self.file)?;
                 let sample = Sample::read(shape, true, |index, block| file.fill_f64(index, block))?;
                 sample.say(console);
                 report.sample = Some(sample);
             }
-            FileKind::Inputs { k, d, .. } => {
+            FileKind::Inputs { n, k, d } => {
                 let shape = Shape { k: *k, d: *d, d_out: 1 };
-                check_size(shape, &summary.path)?;
+                check_size(shape, Some(*n as u64), &summary.path)?;
                 let file = InputFile::open(&self.file)?;
                 let sample = Sample::read(shape, false, |index, block| file.fill(index, block))?;
                 sample.say(console);
@@ -268,16 +269,17 @@ fn say_summary(console: &Console, summary: &FileSummary) {
         .iter()
         .map(|t| {
             let problem = t.problem.clone().unwrap_or_default();
-            [t.name.escape_debug().to_string(), t.dtype.escape_debug().to_string(), format!("{:?}", t.shape), problem]
+            [quoted(&t.name), quoted(&t.dtype), words::shape(&t.shape), problem]
         })
         .collect();
     console.table(["name", "format", "shape", ""], &rows);
     if !summary.metadata.is_empty() {
         console.heading("Notes");
-        let width = summary.metadata.keys().map(|key| key.chars().count()).max().unwrap_or(0);
-        for (key, value) in &summary.metadata {
-            // A hostile file must not be able to speak to the terminal.
-            console.say(format!("  {:<width$}  {}", key.escape_debug().to_string(), printable(value)));
+        // A hostile file must not be able to speak to the terminal.
+        let keys: Vec<String> = summary.metadata.keys().map(|key| quoted(key)).collect();
+        let width = keys.iter().map(|key| key.chars().count()).max().unwrap_or(0);
+        for (key, value) in keys.iter().zip(summary.metadata.values()) {
+            console.say(format!("  {key:<width$}  {}", printable(value)));
         }
     }
 }

@@ -33,6 +33,7 @@ mod lab;
 #[cfg(not(feature = "lab"))]
 #[path = "lab_absent.rs"]
 mod lab;
+mod last_resort;
 mod learn;
 mod learn_watch;
 mod man;
@@ -50,7 +51,11 @@ mod verify;
 use cli::{Ending, Failure};
 use std::process::ExitCode;
 
+#[global_allocator]
+static MEMORY: last_resort::LastResort = last_resort::LastResort;
+
 fn main() -> ExitCode {
+    last_resort::LastResort::prepare();
     quiet_parquet();
     match cli::run(std::env::args_os()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ use crate::cli::Shared;
 use crate::console::{Console, Stream};
 use crate::output;
 use crate::progress::Bar;
+use attnlearn::memory::address_space_is_limited;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -53,11 +54,12 @@ struct Envelope<'a, T> {
 impl Session {
     /// Prepares threads and streams. Fails if the JSON file cannot be written.
     pub fn begin(shared: &Shared) -> Result<Self> {
-        if let Some(threads) = shared.threads {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(threads.into())
-                .build_global()
-                .map_err(|e| Error::input("--threads", format!("{threads} threads cannot be started ({e})"), "ask for fewer"))?;
+        // Where address space is limited threads may not start; asked for now, that is an error and no panic.
+        if shared.threads.is_some() || address_space_is_limited() {
+            let threads = shared.threads.map_or(0, usize::from);
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| {
+                Error::input("--threads", format!("they cannot be started ({e})"), "ask for fewer, or allow more memory")
+            })?;
         }
         let json = match &shared.json {
             None => Json::Nowhere,

@@ -69,7 +69,7 @@ impl Args {
         let layer = AttentionLayer::load(&self.layer)?;
         let examples = ExampleFile::open(&self.examples)?;
         let (shape, place) = (examples.shape(), self.examples.display().to_string());
-        check_size(shape, &place)?;
+        check_size(shape, examples.len(), &place)?;
         values::same_dimension(&layer, shape.d, &place)?;
         if shape.d_out != layer.d_out() {
             let problem = format!("outputs of dimension d_out = {} for a layer with d_out = {}", shape.d_out, layer.d_out());

@@ -244,7 +244,7 @@ fn numbers(value: &toml::Value) -> Vec<&toml::Value> {
     value.as_array().map_or_else(|| vec![value], |list| list.iter().flat_map(numbers).collect())
 }
 
-/// Refuses numbers that are none, and sizes of 0 where the default is not 0; without seeds a part of an experiment is left out.
+/// Refuses numbers that are none, sizes that no machine holds, and sizes of 0 where the default is not 0; without seeds a part of an experiment is left out.
 fn sensible(key: &str, value: &toml::Value, default: &toml::Value) -> std::result::Result<(), (String, &'static str)> {
     let zero = |one: &&toml::Value| one.as_integer() == Some(0);
     if numbers(value).iter().any(|one| one.as_float().is_some_and(|number| !number.is_finite())) {
@@ -252,6 +252,11 @@ fn sensible(key: &str, value: &toml::Value, default: &toml::Value) -> std::resul
     }
     if !key.ends_with("seeds") && numbers(value).iter().any(zero) && !numbers(default).iter().any(zero) {
         return Err((format!("`{key}` may not be 0"), "give 1 or more"));
+    }
+    // Every seed is a point in a list, and more points than this nobody waits for.
+    let most = if key.ends_with("seeds") { 100_000 } else { 1_000_000_000 };
+    if numbers(value).iter().any(|one| one.as_integer().is_some_and(|number| number > most)) {
+        return Err((format!("`{key}` is above {most}"), "give less"));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use attnlearn::features::{
     FitSpec, Fitted, FittedModel, How, KernelSpec, MapSpec, Mean, Model as Kind, NOT_REACHED, Precision, Predictor, Presence,
     SetBlock, SetInputs, SetShape, SetSlices, SetSource, SetStream, SetTokens, Target, TargetSpec, Tokens, feature_index,
 };
+use attnlearn::memory::{Size, ask, numbers};
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -338,9 +339,12 @@ impl Sums {
                 let (p, have) = (map.features(), wanted.options(true)?.memory);
                 let need = Gram::bytes::<f64>(p);
                 if need > have {
-                    let problem = format!("{} MiB are needed for {p} features and {} MiB allowed", need >> 20, have >> 20);
+                    let (need, have) = (Size(need.into()), Size(have.into()));
+                    let problem = format!("{need} are needed for {p} features and {have} allowed");
                     return Err(raise(Error::input("memory", problem, "allow more, or ask for fewer heads")));
                 }
+                let sums = numbers::<f64>(&[p, targets.saturating_add(2)]).saturating_add(need.into());
+                ask(sums, "memory", "ask for fewer heads").map_err(raise)?;
                 Ok(Self { gram: Gram::new(p, targets), map, precision, shape })
             }
             FitSpec::Kernel(_) => Err(PyValueError::new_err("model: kernels have no sums; use a model with finitely many heads")),
@@ -443,7 +447,7 @@ pub fn target_values<'py>(
         let inputs = SetInputs { tokens, d, keys, min_keys: min_keys.unwrap_or(keys) };
         inputs.check()?;
         let stream = SetStream::new(Target::new(&spec, inputs, target_seed)?, seed, n).with_noise(noise)?;
-        attnlearn::features::Sets::read_until(&stream, &|| line.stopped()).map(|sets| sets.block().clone())
+        attnlearn::features::Sets::read_until(&stream, &|| line.stopped()).map(attnlearn::features::Sets::into_block)
     })?;
     let n = block.len();
     let lengths = block.lengths.iter().map(|&l| l as i64).collect();

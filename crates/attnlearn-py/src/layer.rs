@@ -9,6 +9,7 @@ use attnlearn::degeneracy::Conditions;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::lanes::Real;
 use attnlearn::linalg::{Mat, row_major};
+use attnlearn::memory::{ask, numbers};
 use attnlearn::transformer::{ModelFile, Request};
 use attnlearn::{Error, Result};
 use numpy::PyArrayDyn;
@@ -150,7 +151,7 @@ impl Layer {
     fn forward<'py>(&self, py: Python<'py>, x: Array<'_>) -> PyResult<Bound<'py, PyAny>> {
         let [n, k, d] = x.dims::<3>("x")?;
         let shape = Shape { k, d, d_out: self.d_out() };
-        check_size(shape, "x").map_err(raise)?;
+        check_size(shape, Some(n as u64), "x").map_err(raise)?;
         if d != self.d() {
             let problem = format!("tokens of dimension d = {d} for a layer with d = {}", self.d());
             return Err(raise(Error::input("x", problem, "give a layer and inputs of one dimension")));
@@ -215,14 +216,14 @@ const AT_ONCE: usize = 64 * Block::<f64>::CAPACITY;
 fn forward<T: Real>(layer: &AttentionLayer, x: &[T], shape: Shape, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<T>> {
     let per = shape.k * shape.d;
     let y = if x.len() <= AT_ONCE * per {
-        layer.forward(shape.k, x)
+        layer.forward_until(shape.k, x, stop)?
     } else {
         let mut y = Vec::with_capacity(x.len() / shape.d * shape.d_out);
         for part in x.chunks(AT_ONCE * per) {
             if stop() {
                 return Err(Error::Interrupted);
             }
-            y.extend(layer.forward(shape.k, part));
+            y.extend(layer.forward_until(shape.k, part, stop)?);
         }
         y
     };
@@ -279,10 +280,14 @@ pub fn examples_of<'py>(
     if n == 0 || k == 0 {
         return Err(raise(Error::input("examples", format!("{n} of {k} tokens"), "ask for at least one of each")));
     }
-    check_size(shape, "k").map_err(raise)?;
+    check_size(shape, Some(n), "k").map_err(raise)?;
+    let per = shape.k * (shape.d + shape.d_out);
+    let many = usize::try_from(n).unwrap_or(usize::MAX);
+    ask(numbers::<f64>(&[many, per]), "examples", "ask for fewer of them").map_err(raise)?;
     let (x, y) = run(py, None, |line| {
         let stream = TeacherStream::new(&layer.0, k, inputs, seed, Some(n));
-        let (mut x, mut y, mut block) = (Vec::new(), Vec::new(), Block::<f64>::new(shape));
+        let (mut x, mut y, mut block) =
+            (Vec::with_capacity(many * k * shape.d), Vec::with_capacity(many * k * shape.d_out), Block::<f64>::new(shape));
         for index in 0..n.div_ceil(Block::<f64>::CAPACITY as u64) {
             if line.stopped() {
                 return Err(Error::Interrupted);

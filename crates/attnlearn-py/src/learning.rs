@@ -247,7 +247,7 @@ pub fn certify(
 ) -> PyResult<(String, String, String)> {
     let source = examples(&x, &y)?;
     let (shape, layer) = (source.shape(), &layer.0);
-    check_size(shape, "examples").map_err(raise)?;
+    check_size(shape, source.len(), "examples").map_err(raise)?;
     for (name, found, wanted) in [("d", shape.d, layer.d()), ("d_out", shape.d_out, layer.d_out())] {
         if found != wanted {
             let problem = format!("{name} = {found} for a layer with {name} = {wanted}");

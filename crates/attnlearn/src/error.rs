@@ -1,5 +1,6 @@
 //! Errors: what is wrong, where, and what to do about it, on one line.
 
+use crate::words::cut;
 use std::path::Path;
 
 /// The result of everything that can meet bad input.
@@ -34,7 +35,10 @@ pub enum Error {
 impl Error {
     /// Bad input at `place`: the problem and the remedy, each a clause without a full stop.
     pub fn input(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Input { place: place.into(), problem: problem.into(), remedy: remedy.into() }
+        // A path is long enough in itself; a message is not meant to be a page.
+        const PLACE: usize = 5000;
+        const CLAUSE: usize = 2000;
+        Self::Input { place: cut(place.into(), PLACE), problem: cut(problem.into(), CLAUSE), remedy: cut(remedy.into(), CLAUSE) }
     }
 
     /// An input/output error about a path.

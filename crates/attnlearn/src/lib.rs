@@ -51,6 +51,7 @@ mod hash;
 pub mod layer;
 pub mod learn;
 pub mod linalg;
+pub mod memory;
 mod parallel;
 pub mod sculpt;
 pub mod transformer;

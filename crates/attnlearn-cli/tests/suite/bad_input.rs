@@ -315,3 +315,76 @@ fn one_name_for_two_outputs() {
     bench.refused("demo -o e.safetensors --json e.safetensors", &["e.safetensors", "two different"]);
     bench.refused("learn good.npz -o e.safetensors --before-polish e.safetensors", &["two different"]);
 }
+
+// Long texts.
+
+/// A zip archive with one stored member.
+fn archive(name: &str, contents: &[u8]) -> Vec<u8> {
+    let sizes = |size: usize| (size as u32).to_le_bytes();
+    let about = [&[20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &sizes(contents.len()), &sizes(contents.len())].concat();
+    let name_len = (name.len() as u16).to_le_bytes();
+    let local = [b"PK\x03\x04", &about[..], &name_len, &[0, 0], name.as_bytes(), contents].concat();
+    let central = [b"PK\x01\x02", &[20, 0][..], &about, &name_len, &[0; 16], name.as_bytes()].concat();
+    let end = [b"PK\x05\x06", &[0, 0, 0, 0, 1, 0, 1, 0][..], &sizes(central.len()), &sizes(local.len()), &[0, 0]].concat();
+    [local, central, end].concat()
+}
+
+fn npy(descr: &str, shape: &str) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}\n");
+    [b"\x93NUMPY\x02\x00", &(header.len() as u32).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat()
+}
+
+/// Names, number formats, notes, shapes and descriptions of any length, with escape codes in them: every command says what is wrong in a short line, and
+/// `inspect` shows them short.
+#[test]
+fn texts_of_files_are_shown_short_and_harmless() {
+    let bench = bench();
+    bench.good("generate -o sets.npz --examples 20 --target average:p=3 --d 2 --keys 2");
+    let long = "\u{1b}[31mé".repeat(20_000);
+    let json = serde_json::Value::String(long.clone()).to_string();
+    let ones = |n: usize| vec!["1"; n].join(",");
+    let tensor = |name: &str, shape: &str| format!(r#"{{{name}:{{"dtype":"F64","shape":[{shape}],"data_offsets":[0,8]}}}}"#);
+    let noted = |notes: &str| safetensors(&format!(r#"{{"__metadata__":{{{notes}}}}}"#), &[]);
+    let files = [
+        ("name.safetensors", safetensors(&tensor(&json, "1"), &[0; 8])),
+        ("dims.safetensors", safetensors(&tensor(r#""x""#, &ones(100_000)), &[0; 8])),
+        ("dims_y.safetensors", safetensors(&tensor(r#""y""#, &ones(100_000)), &[0; 8])),
+        ("theta.safetensors", safetensors(&tensor(r#""theta""#, &ones(100_000)), &[0; 8])),
+        ("dtype.safetensors", safetensors(&format!(r#"{{"x":{{"dtype":{json},"shape":[1],"data_offsets":[0,8]}}}}"#), &[0; 8])),
+        ("field.safetensors", safetensors(&format!(r#"{{"x":{{{json}:1}}}}"#), &[0; 8])),
+        ("note.safetensors", noted(&format!(r#"{json}:{json}"#))),
+        ("layer.safetensors", noted(&format!(r#""format":"attnlearn.layer","version":{json}"#))),
+        ("mask.safetensors", noted(&format!(r#""format":"attnlearn.layer","version":"1","mask":{json}"#))),
+        ("model.safetensors", noted(&format!(r#""format":"attnlearn.model","version":{json}"#))),
+        ("described.safetensors", noted(&format!(r#""format":"attnlearn.model","version":"1","model":{json}"#))),
+        ("name.npz", archive(&format!("{}.npy", long.chars().take(40_000).collect::<String>()), &npy("<f8", "1,"))),
+        ("dims.npz", archive("x.npy", &npy("<f8", &ones(100_000)))),
+        ("wrong_dims.npz", archive("x.npy", &npy("<f8", &format!("7,{}", ones(100_000))))),
+        ("dtype.npz", archive("x.npy", &npy(&long, "1,"))),
+        ("endian.npz", archive("x.npy", &npy(&format!(">{long}"), "1,"))),
+    ];
+    for (name, bytes) in files {
+        bench.write(name, &bytes);
+        for line in [
+            "inspect FILE",
+            "verify teacher.safetensors FILE",
+            "verify FILE good.npz",
+            "learn FILE -o new.safetensors",
+            "apply teacher.safetensors FILE -o new.npz",
+            "compare FILE teacher.safetensors",
+            "fit FILE -o new.safetensors",
+            "fit sets.npz --model brfa --mean FILE -o new.safetensors",
+            "predict FILE sets.npz -o new.npz",
+            "score FILE sets.npz",
+            "check FILE",
+            "import FILE -o new.safetensors",
+        ] {
+            let run = bench.run(&line.replace("FILE", name));
+            assert_ne!(run.code, Some(101), "{line} {name}: {}", &run.err[..run.err.len().min(2000)]);
+            assert!(line.starts_with("inspect") || run.code == Some(2), "{line} {name}: {:?}", run.code);
+            assert!(run.out.len() + run.err.len() < 8000, "{line} {name}: {} bytes", run.out.len() + run.err.len());
+            assert!(!run.err.contains('\u{1b}') && !run.out.contains('\u{1b}'), "{line} {name}: speaks to the terminal");
+            assert!(run.err.lines().count() <= 1, "{line} {name}: {}", run.err);
+        }
+    }
+}

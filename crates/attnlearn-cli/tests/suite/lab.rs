@@ -125,6 +125,8 @@ fn what_makes_no_sense_is_refused() {
         ("[noise]\nlevels = []\n", "nothing to measure"),
         ("[noise]\nlevels = =\n", "bad.toml, line 2:"),
         ("[noise]\nk = 0\n", "`k` may not be 0"),
+        ("[noise]\nk = 1000000000000\n", "`k` is above 1000000000"),
+        ("[noise]\nseeds = 9223372036854775807\n", "`seeds` is above 100000"),
         ("[parity]\n", "[parity] is not among"),
         ("noise = 1\n", "it is no table"),
     ];

@@ -5,6 +5,7 @@ mod common;
 mod features;
 mod lab;
 mod learning;
+mod memory;
 mod models;
 mod program;
 mod readme;

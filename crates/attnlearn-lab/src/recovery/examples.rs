@@ -4,11 +4,12 @@
 //! another teacher for white tokens, and any source of examples can be turned into one of theirs.
 
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherStream, check_size};
 use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Theta};
 use attnlearn::linalg::Mat;
 use attnlearn::linalg::lanes::Real;
+use attnlearn::memory::{ask, numbers};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -132,6 +133,9 @@ impl ExampleSource for Scaled {
 /// `n` of them.
 pub fn draw_examples(teacher: &AttentionLayer, k: usize, inputs: Inputs, n: usize, seed: u64) -> Result<Batch<f64>> {
     let stream = inputs.stream(teacher, k, seed)?;
+    let shape = stream.shape();
+    check_size(shape, Some(n as u64), "examples")?;
+    ask(numbers::<f64>(&[n, k, shape.d + shape.d_out]), "examples", "draw fewer of them")?;
     Batch::read(stream.as_ref(), 0..n.div_ceil(Block::<f64>::CAPACITY) as u64, n)
 }
 

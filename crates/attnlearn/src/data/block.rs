@@ -3,10 +3,14 @@
 use super::Shape;
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
+use crate::memory::{ask, numbers};
 use crate::{Error, Result};
 
 /// Largest block that is worked with, in bytes.
 const LARGEST: usize = 1 << 30;
+
+/// Numbers of a panel of which a whole block is taken at once.
+const SMALL_PANEL: usize = 1 << 16;
 
 /// Bytes of a block in double precision; `None` if that overflows.
 pub fn block_bytes(shape: Shape) -> Option<usize> {
@@ -14,17 +18,26 @@ pub fn block_bytes(shape: Shape) -> Option<usize> {
     per_token.checked_mul(shape.k)?.checked_mul(Block::<f64>::CAPACITY * size_of::<f64>())
 }
 
-/// Refuses examples so large that a block of them would not fit in memory.
-pub fn check_size(shape: Shape, place: &str) -> Result<()> {
+/// Bytes of a block that holds `n` examples, `CAPACITY` at most, and of a copy of its outputs: what work on one block needs.
+pub(crate) fn work_bytes(shape: Shape, n: Option<u64>) -> u128 {
+    let capacity = Block::<f64>::CAPACITY;
+    let n = n.and_then(|n| usize::try_from(n).ok()).map_or(capacity, |n| n.next_multiple_of(LANES).min(capacity));
+    let per_token = numbers::<f64>(&[shape.d]).saturating_add(numbers::<f64>(&[2, shape.d_out]));
+    per_token.saturating_mul(numbers::<u8>(&[shape.k, n.max(LANES)]))
+}
+
+/// Refuses examples so large that a block of them would not fit in memory; `n` is how many there are, if that is known.
+pub fn check_size(shape: Shape, n: Option<u64>, place: &str) -> Result<()> {
     if block_bytes(shape).is_some_and(|bytes| bytes <= LARGEST) {
-        return Ok(());
+        return ask(work_bytes(shape, n), place, "give shorter sequences, or allow more memory");
     }
     let most = LARGEST / (Block::<f64>::CAPACITY * size_of::<f64>());
     let problem = format!("sequences with k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out);
     Err(Error::input(place, problem, format!("keep k (d + d_out) at or below {most}")))
 }
 
-/// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero.
+/// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero. Memory is taken as examples come: a few long sequences
+/// take no more than they need.
 #[derive(Debug)]
 pub struct Block<T> {
     shape: Shape,
@@ -43,13 +56,7 @@ impl<T> Block<T> {
 impl<T: Real> Block<T> {
     /// An empty block for examples of one shape.
     pub fn new(shape: Shape) -> Self {
-        let panels = Self::CAPACITY / LANES;
-        Self {
-            shape,
-            len: 0,
-            x: Aligned::zeros(panels * shape.k * shape.d * LANES),
-            y: Aligned::zeros(panels * shape.k * shape.d_out * LANES),
-        }
+        Self { shape, len: 0, x: Aligned::zeros(0), y: Aligned::zeros(0) }
     }
 
     /// Sizes of every example.
@@ -79,9 +86,16 @@ impl<T: Real> Block<T> {
         x.chain(y).filter(|(i, _)| i % LANES >= used).for_each(|(_, v)| *v = T::ZERO);
     }
 
-    /// Sets the number of examples held.
+    /// Sets the number of examples held. What is held stays, and further examples are zero or what was there before.
     pub(crate) fn set_len(&mut self, len: usize) {
         assert!(len <= Self::CAPACITY);
+        let ((px, py), panels) = (self.panel_sizes(), len.div_ceil(LANES));
+        // A whole block at once when it grows beyond one panel: most blocks are full.
+        let room = if panels > 1 && px + py <= SMALL_PANEL { Self::CAPACITY / LANES } else { panels };
+        if self.x.len() < panels * px || self.y.len() < panels * py {
+            self.x.grow(room * px);
+            self.y.grow(room * py);
+        }
         self.len = len;
     }
 
@@ -115,13 +129,15 @@ impl<T: Real> Block<T> {
     /// Fills in the inputs of as many sequences as `x` (`[n][k][d]`) holds.
     pub fn set_inputs(&mut self, x: &[T]) {
         let per = self.shape.k * self.shape.d;
-        interleave(x, per, &mut self.x);
         self.set_len(x.len() / per);
+        interleave(x, per, &mut self.x);
     }
 
     /// Fills in the outputs of as many sequences as `y` (`[n][k][d_out]`) holds.
     pub fn set_outputs(&mut self, y: &[T]) {
-        interleave(y, self.shape.k * self.shape.d_out, &mut self.y);
+        let per = self.shape.k * self.shape.d_out;
+        self.y.grow((y.len() / per).div_ceil(LANES) * per * LANES);
+        interleave(y, per, &mut self.y);
     }
 
     /// Copies the inputs out in plain order, `[n][k][d]`.

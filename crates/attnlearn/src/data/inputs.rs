@@ -23,8 +23,13 @@ pub enum InputDistribution {
 impl InputDistribution {
     /// Draws the inputs of a full block.
     pub fn fill<T: Real>(self, rng: &mut impl Rng, block: &mut Block<T>) {
+        self.fill_first(rng, block, Block::<T>::CAPACITY);
+    }
+
+    /// Draws the first `n` inputs of a block: those that [`Self::fill`] draws first.
+    pub(super) fn fill_first<T: Real>(self, rng: &mut impl Rng, block: &mut Block<T>, n: usize) {
         let d = block.shape().d;
-        block.set_len(Block::<T>::CAPACITY);
+        block.set_len(n);
         for (x, _) in block.panels_mut() {
             match self {
                 Self::Boolean => signs(rng, x),

@@ -10,6 +10,7 @@ mod stream;
 mod teacher;
 mod watched;
 
+pub(crate) use block::work_bytes;
 pub use block::{Block, block_bytes, check_size};
 pub use file::{
     AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
@@ -20,6 +21,7 @@ pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
 pub(crate) use memory::not_finite;
 pub use memory::{ExampleSlices, Numbers};
+pub(crate) use scan::IN_FLIGHT;
 pub use scan::scan;
 pub use stream::TeacherStream;
 pub use teacher::{Family, TeacherSpec, parity_teacher};
@@ -53,6 +55,11 @@ pub trait ExampleSource: Sync {
     /// Whether there are no examples at all.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
+    }
+
+    /// Whether whoever reads this wants the work to stop: asked between the parts of long sequences.
+    fn interrupted(&self) -> bool {
+        false
     }
 
     /// Reads block `index` in single precision. Past the end the block is empty.

@@ -1,13 +1,16 @@
 //! One pass over a range of blocks on all threads, with the same result on any number of them.
 
-use super::{Block, ExampleSource};
+use super::{Block, ExampleSource, work_bytes};
 use crate::Result;
 use crate::linalg::lanes::Real;
+use crate::memory::at_once;
 use rayon::prelude::*;
 use std::ops::Range;
 
 /// Blocks handed out together: enough to keep every core busy, few enough for their results to fit in memory.
-const BATCH: u64 = 128;
+const BATCH: usize = 128;
+/// Memory for the blocks that are worked on together: of long sequences there are fewer.
+pub(crate) const IN_FLIGHT: u64 = 1 << 30;
 
 /// Applies `map` to every block of the range, on all threads, and `fold` to the results, in the order of the blocks.
 /// Empty blocks (past the end of the source) are passed over.
@@ -17,9 +20,10 @@ pub fn scan<T: Real, R: Send>(
     map: impl Fn(&Block<T>) -> R + Sync,
     mut fold: impl FnMut(R),
 ) -> Result<()> {
+    let batch = at_once(work_bytes(source.shape(), source.len()), IN_FLIGHT, BATCH) as u64;
     let mut first = blocks.start;
     while first < blocks.end {
-        let last = blocks.end.min(first + BATCH);
+        let last = blocks.end.min(first.saturating_add(batch));
         let results: Vec<Result<Option<R>>> = (first..last)
             .into_par_iter()
             .map_init(

@@ -16,6 +16,7 @@ pub struct TeacherStream {
     shape: Shape,
     single: Evaluator<f32>,
     double: Evaluator<f64>,
+    stop: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl TeacherStream {
@@ -29,20 +30,26 @@ impl TeacherStream {
             shape: Shape { k, d: teacher.d(), d_out: teacher.d_out() },
             single: Evaluator::new(teacher),
             double: Evaluator::new(teacher),
+            stop: Box::new(|| false),
         }
     }
 
-    fn draw<T: Real>(&self, teacher: &Evaluator<T>, index: u64, block: &mut Block<T>) {
+    /// Examples that end with [`Error::Interrupted`](crate::Error::Interrupted) when `stop` says so: blocks of long sequences take their time.
+    pub fn until(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { stop: Box::new(stop), ..self }
+    }
+
+    fn draw<T: Real>(&self, teacher: &Evaluator<T>, index: u64, block: &mut Block<T>) -> Result<()> {
         debug_assert_eq!(block.shape(), Shape { k: self.k, ..self.shape });
         let capacity = Block::<T>::CAPACITY as u64;
         let left = self.len.map_or(capacity, |len| len.saturating_sub(index.saturating_mul(capacity)));
         // The generator of a block is addressed by its index, so any thread may draw any block.
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(index);
-        self.inputs.fill(&mut rng, block);
-        block.set_len(left.min(capacity) as usize);
-        teacher.outputs(block);
+        self.inputs.fill_first(&mut rng, block, left.min(capacity) as usize);
+        teacher.outputs_until(block, &self.stop)?;
         block.clear_unused_lanes();
+        Ok(())
     }
 }
 
@@ -56,12 +63,10 @@ impl ExampleSource for TeacherStream {
     }
 
     fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()> {
-        self.draw(&self.single, index, block);
-        Ok(())
+        self.draw(&self.single, index, block)
     }
 
     fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()> {
-        self.draw(&self.double, index, block);
-        Ok(())
+        self.draw(&self.double, index, block)
     }
 }

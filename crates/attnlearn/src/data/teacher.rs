@@ -6,6 +6,7 @@
 
 use crate::layer::{AttentionLayer, Head, Mask, Theta};
 use crate::linalg::{Mat, frobenius, inner};
+use crate::memory::{self, numbers};
 use crate::{Error, Result};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -84,6 +85,12 @@ impl TeacherSpec {
         if self.d == 0 || self.d_out == 0 || self.m == 0 {
             return bad(format!("d = {}, d_out = {}, m = {}", self.d, self.d_out, self.m), "all three must be at least 1");
         }
+        // As drawn and as scaled, one full matrix at least, and the projections.
+        let theta = if let Family::LowRank { rank } = self.family { rank.saturating_mul(2) } else { self.d };
+        let numbers = |columns: usize| numbers::<f64>(&[2, self.m, self.d, columns]);
+        let bytes =
+            numbers(theta).saturating_add(numbers(self.d_out)).saturating_add(memory::numbers::<f64>(&[6, self.d, self.d]));
+        memory::ask(bytes, "teacher", "ask for fewer heads or dimensions")?;
         if !(self.norm.is_finite() && self.norm > 0.0) {
             return bad(format!("norm {}", self.norm), "give a positive number");
         }
@@ -314,6 +321,22 @@ mod tests {
             }
         }
         assert!(parity_teacher(4, 4).is_err() && parity_teacher(4, 0).is_err());
+    }
+
+    /// Recipes of any size: drawn or refused, before memory is taken.
+    #[test]
+    fn giant_recipes_are_refused() {
+        for (d, d_out, m, family) in [
+            (1 << 40, 1, 1, Family::Dense),
+            (4, 1 << 50, 1, Family::Diagonal),
+            (4, 4, usize::MAX, Family::Dense),
+            (1 << 22, 1, 1, Family::LowRank { rank: 1 }),
+            (usize::MAX, usize::MAX, usize::MAX, Family::LowRank { rank: usize::MAX }),
+        ] {
+            let spec = TeacherSpec { d_out, family, ..TeacherSpec::dense(d, m, 1.0) };
+            let said = spec.draw(&mut ChaCha8Rng::seed_from_u64(0)).expect_err("too large").to_string();
+            assert!(said.starts_with("teacher: ") && said.contains("of memory are needed and"), "{said}");
+        }
     }
 
     #[test]

@@ -65,6 +65,10 @@ impl ExampleSource for Watched<'_> {
         self.source.len().map(|n| n.min(self.most))
     }
 
+    fn interrupted(&self) -> bool {
+        self.reading.interrupted()
+    }
+
     fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()> {
         self.watch(index, block, |block| self.source.fill_f32(index, block))
     }

@@ -1,5 +1,6 @@
 //! Random sets with targets: block `i` of a stream is a function of its seed and `i` alone.
 
+use super::sets::check_sets_size;
 use super::{SetBlock, SetShape, SetSource, Target};
 use crate::{Error, Result};
 use rand::{Rng, RngExt, SeedableRng};
@@ -46,7 +47,7 @@ impl SetInputs {
                 "give a dimension of at least 1 and 1 ≤ fewest ≤ most keys",
             ));
         }
-        Ok(())
+        check_sets_size(SetShape { keys: self.keys, d: self.d, targets: 1 }, 1, "sets")
     }
 
     /// Replaces `tokens` by a fresh set: the query, then the keys.

@@ -39,6 +39,6 @@ pub use map::FeatureMap;
 pub use memory::{Presence, SetSlices, SetTokens};
 pub use model::{FittedModel, Precision, Prediction, Predictor};
 pub use score::{Score, Scores};
-pub use sets::{SetBlock, SetShape, SetSource, Sets};
+pub use sets::{SetBlock, SetShape, SetSource, Sets, check_sets_size};
 pub use spec::{MapSpec, Mean, Model};
 pub use target::{Target, TargetSpec};

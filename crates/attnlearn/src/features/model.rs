@@ -13,6 +13,7 @@ use super::{FeatureMap, KernelSpec, MapSpec, SetBlock, SetShape};
 use crate::data::file::{Bytes, Contents, Dtype, FLOATS, TensorSpec, layout, write_atomically};
 use crate::linalg::lanes::Real;
 use crate::parallel;
+use crate::words::quoted;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -203,14 +204,14 @@ impl FittedModel {
         match note("version") {
             Some(VERSION) => {}
             Some(other) => {
-                let problem = format!("is a model of version {}", other.escape_debug());
+                let problem = format!("is a model of version {}", quoted(other));
                 return bad(problem, &format!("use an attnlearn that reads it; this one reads version {VERSION}"));
             }
             None => return bad("is a model without a version".into(), again),
         }
         let description: Description = match note("model").map(serde_json::from_str) {
             Some(Ok(description)) => description,
-            Some(Err(e)) => return bad(format!("does not describe its model ({})", e.to_string().escape_debug()), again),
+            Some(Err(e)) => return bad(format!("does not describe its model ({})", quoted(&e.to_string())), again),
             None => return bad("does not describe its model".into(), again),
         };
         let (shape, ridge) = (description.shape, description.ridge);

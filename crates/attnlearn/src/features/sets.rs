@@ -1,5 +1,6 @@
 //! Sets with targets: a query, its keys, and the numbers to be predicted from them.
 
+use crate::memory::{ask, numbers};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,19 @@ pub trait SetSource: Sync {
     fn fill(&self, index: u64, block: &mut SetBlock) -> Result<()>;
 }
 
+/// Bytes of `n` sets.
+pub(crate) fn bytes_of(shape: SetShape, n: u64) -> u128 {
+    let SetShape { keys, d, targets } = shape;
+    let per = numbers::<f64>(&[keys.saturating_add(1), d]).saturating_add(numbers::<f64>(&[targets.saturating_add(2)]));
+    per.saturating_mul(n.into())
+}
+
+/// Refuses sets so large that a block of them, and what is made of it, does not fit in memory.
+pub fn check_sets_size(shape: SetShape, n: u64, place: &str) -> Result<()> {
+    let block = bytes_of(shape, n.min(SetBlock::CAPACITY as u64));
+    ask(block.saturating_mul(2), place, "give sets of fewer keys or dimensions")
+}
+
 /// Sets in memory.
 #[derive(Clone, Debug)]
 pub struct Sets(SetBlock);
@@ -123,6 +137,11 @@ impl Sets {
         Self(block)
     }
 
+    /// Bytes that all sets of a source take.
+    pub(crate) fn bytes(source: &dyn SetSource) -> u128 {
+        bytes_of(source.shape(), source.len())
+    }
+
     /// Reads a source whole.
     pub fn read(source: &dyn SetSource) -> Result<Self> {
         Self::read_until(source, &|| false)
@@ -130,7 +149,17 @@ impl Sets {
 
     /// The same, unless `stop` says otherwise, which is asked before every block.
     pub fn read_until(source: &dyn SetSource, stop: &dyn Fn() -> bool) -> Result<Self> {
+        ask(Self::bytes(source), "sets", "give fewer of them")?;
         let mut all = SetBlock::new(source.shape());
+        let n = usize::try_from(source.len()).unwrap_or(usize::MAX);
+        let SetShape { keys, d, targets } = source.shape();
+        // Room for all at once: a buffer that grows is held twice.
+        let room = |buffer: &mut Vec<f64>, per: usize| {
+            let refused = |_| Error::input("sets", format!("there is no memory for {n} of them"), "give fewer of them");
+            buffer.try_reserve_exact(n.saturating_mul(per)).map_err(refused)
+        };
+        room(&mut all.x, (keys + 1) * d)?;
+        room(&mut all.y, targets)?;
         let mut block = SetBlock::new(source.shape());
         for index in 0..source.blocks() {
             if stop() {
@@ -148,6 +177,11 @@ impl Sets {
     /// All sets as one block.
     pub fn block(&self) -> &SetBlock {
         &self.0
+    }
+
+    /// The same, without a copy.
+    pub fn into_block(self) -> SetBlock {
+        self.0
     }
 
     /// Sets `range` alone.

@@ -18,6 +18,7 @@ use super::mlp::Neurons;
 use super::{FeatureMap, SetShape};
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real};
+use crate::memory::{ask, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
@@ -253,5 +254,6 @@ impl MapSpec {
 }
 
 fn zeros<T: Real>(len: usize) -> Result<Aligned<T>> {
+    ask(numbers::<T>(&[len]), "feature map", "ask for fewer heads")?;
     Aligned::try_zeros(len).map_err(|e| Error::input("feature map", format!("{len} weights: {e}"), "ask for fewer"))
 }

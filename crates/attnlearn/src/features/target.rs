@@ -23,6 +23,7 @@
 
 use super::inputs::SetInputs;
 use crate::linalg::{Mat, row_major};
+use crate::memory::{ask, numbers};
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -230,6 +231,10 @@ fn estimate(form: &Form, inputs: &SetInputs, seed: u64) -> (f64, f64) {
 impl Form {
     fn draw(spec: &TargetSpec, inputs: SetInputs, seed: u64) -> Result<Self> {
         let d = inputs.d;
+        if matches!(spec, TargetSpec::Correlation { rotated: true, .. } | TargetSpec::Softmax { .. }) {
+            // The matrix, and at most its factors and a copy.
+            ask(numbers::<f64>(&[4, d, d]), &format!("target {spec}"), "take a smaller dimension")?;
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(PARAMETERS);
         let mut normal = || -> f64 { rng.sample(StandardNormal) };

@@ -13,6 +13,8 @@
 use super::{AttentionLayer, Head, Mask, Theta};
 use crate::data::file::{Bytes, Contents, Dtype, FLOATS, FileFormat, TensorSpec, View, layout, write_atomically};
 use crate::linalg::{from_row_major, row_major};
+use crate::memory::{ask, numbers};
+use crate::words::quoted;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,6 +90,8 @@ impl AttentionLayer {
         theta_bias.as_ref().map_or(Ok(()), |c| check_shape(c, [m, d]))?;
         bias.as_ref().map_or(Ok(()), |b| check_shape(b, [d_out]))?;
 
+        // As numbers, and once more as matrices; whoever works with the layer takes as much again.
+        ask(numbers::<f64>(&[3, m, d]).saturating_mul(d as u128 + d_out as u128), &contents.place, "allow more memory")?;
         let (thetas, ws) = (theta.numbers(bytes)?, w.numbers(bytes)?);
         let key_biases = theta_bias.map(|c| c.numbers(bytes)).transpose()?;
         let heads = thetas.chunks_exact(d * d).zip(ws.chunks_exact(d * d_out)).enumerate().map(|(i, (theta, w))| {
@@ -109,7 +113,7 @@ impl AttentionLayer {
 /// Checks that the file is a layer that this version can read, and gives its mask.
 fn read_metadata(contents: &Contents) -> Result<Mask> {
     let bad = |problem: String, remedy: &str| Err(Error::input(&contents.place, problem, remedy));
-    let value = |key: &str| contents.metadata.get(key).map(|v| v.escape_debug().to_string());
+    let value = |key: &str| contents.metadata.get(key).map(|v| quoted(v));
     if contents.format != FileFormat::Safetensors || value("format").as_deref() != Some(FORMAT) {
         return bad("is not a layer".into(), "give a safetensors file with metadata format = attnlearn.layer");
     }

@@ -11,6 +11,7 @@ mod distance;
 mod file;
 mod forward;
 pub(crate) mod residual;
+mod tiles;
 
 pub use canonical::Canonical;
 pub use distance::{FunctionalError, HeadDistance, LayerDistance};

@@ -11,15 +11,16 @@
 //! of threads.
 
 use super::{AttentionLayer, Evaluator};
-use crate::data::{Block, ExampleSource, Shape};
+use crate::data::{Block, ExampleSource, IN_FLIGHT, Shape, work_bytes};
 use crate::linalg::Moments;
 use crate::linalg::lanes::LANES;
+use crate::memory::at_once;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Blocks in flight at a time: bounds the memory, enough for any number of threads. No effect on the result.
-const WAVE: u64 = 256;
+/// Blocks in flight at a time: enough for any number of threads; of long sequences there are fewer. No effect on the result.
+const WAVE: usize = 256;
 
 /// The comparison of a layer with examples.
 #[derive(Clone, Debug)]
@@ -95,9 +96,10 @@ pub(crate) fn residuals(
     let mut total =
         Residuals { n: 0, squares: Moments::default(), outputs: vec![Moments::default(); shape.d_out], max_error: 0.0 };
     let last = source.len().map_or(blocks.end, |len| blocks.end.min(len.div_ceil(Block::<f64>::CAPACITY as u64)));
+    let at_once = at_once(work_bytes(shape, source.len()), IN_FLIGHT, WAVE) as u64;
     let mut start = blocks.start;
     while start < last {
-        let wave = start..last.min(start.saturating_add(WAVE));
+        let wave = start..last.min(start.saturating_add(at_once));
         start = wave.end;
         let parts: Vec<Result<Part>> = wave
             .into_par_iter()
@@ -139,7 +141,7 @@ fn part(
     source.fill_f64(index, block)?;
     y.clear();
     block.panels().for_each(|(_, panel)| y.extend_from_slice(panel));
-    evaluator.outputs(block);
+    evaluator.outputs_until(block, &|| source.interrupted())?;
 
     let Shape { k, d_out, .. } = block.shape();
     let entries = k * d_out;

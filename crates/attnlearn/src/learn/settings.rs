@@ -4,8 +4,9 @@ use super::descent::{Descent, MOST_NUMBERS};
 use super::keeping::Keeping;
 use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
-use crate::descend::{Choice, HeadCount, Rank, StrategySettings, Wanted};
+use crate::descend::{Batch, Choice, HeadCount, Rank, StrategySettings, Wanted};
 use crate::layer::Mask;
+use crate::memory::{ask, numbers};
 use crate::sculpt::{self, ValidSettings};
 use crate::{Error, Result};
 
@@ -113,10 +114,17 @@ impl Default for Settings {
 /// Examples below which the six phases are not worth a try.
 pub const FEW: u64 = 10_000;
 
+/// Bytes of the attention weights that the passes of descent hold: `k²` a head for the sequence that a thread is at, and two of their kind
+/// for derivatives.
+fn attention_bytes(k: usize, heads: usize) -> u128 {
+    let threads = rayon::current_num_threads().min(Batch::<f64>::PARTS);
+    numbers::<f64>(&[threads, heads.saturating_add(2), k, k])
+}
+
 impl Settings {
     /// Checks the settings against a source of examples, which errors call `place`.
     pub fn check<'a>(self, source: &'a dyn ExampleSource, place: &str, keeping: &Keeping) -> Result<Plan<'a>> {
-        check_size(source.shape(), place)?;
+        check_size(source.shape(), source.len(), place)?;
         if !(self.delta > 0.0 && self.delta < 1.0) {
             return Err(Error::input("--delta", format!("{}", self.delta), "give a number between 0 and 1"));
         }
@@ -129,6 +137,7 @@ impl Settings {
             let problem = format!("{most} heads of d = {d}, d_out = {d_out} have more numbers than are worked with");
             return Err(Error::input("--heads", problem, "ask for fewer"));
         }
+        ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer --threads")?;
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let refuse = |flag: &str, method: &str| {
             Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))

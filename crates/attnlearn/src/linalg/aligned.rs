@@ -35,6 +35,15 @@ impl<T: Copy + Default> Aligned<T> {
         }
     }
 
+    /// Makes the slice at least this long; what it holds is kept, the rest are zeros.
+    pub fn grow(&mut self, len: usize) {
+        if self.len < len {
+            let mut larger = Self::zeros(len);
+            larger[..self.len].copy_from_slice(self);
+            *self = larger;
+        }
+    }
+
     const fn spare() -> usize {
         LINE / size_of::<T>()
     }

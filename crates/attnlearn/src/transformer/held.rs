@@ -25,6 +25,7 @@ use super::Request;
 use super::model::ModelFile;
 use super::naming::{Found, Harmless, Scheme};
 use crate::layer::Mask;
+use crate::words::quoted;
 use crate::{Error, Result};
 use serde_json::Value;
 
@@ -294,21 +295,21 @@ impl ModelFile {
                 Against::Other(words) => !value.is_null() && !value.as_str().is_some_and(|value| words.contains(&value)),
             };
             if let Some(value) = self.settings(key).into_iter().find(|value| speaks(value)) {
-                return self.refuse(format!("{what}; see the setting {key} = {}", short(&value.to_string())));
+                return self.refuse(format!("{what}; see the setting {key} = {}", quoted(&value.to_string())));
             }
         }
         if let Some(value) = self.settings("sliding_window").into_iter().find(|value| is_set(value))
             && self.setting("use_sliding_window").and_then(Value::as_bool) != Some(false)
         {
-            return self.refuse(format!("{WINDOWS}; see the setting sliding_window = {}", short(&value.to_string())));
+            return self.refuse(format!("{WINDOWS}; see the setting sliding_window = {}", quoted(&value.to_string())));
         }
         let full = |kinds: &Value| kinds.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind == "full_attention"));
         if let Some(kinds) = self.settings("layer_types").into_iter().find(|kinds| is_set(kinds) && !full(kinds)) {
-            return self.refuse(format!("{WINDOWS}; see the setting layer_types = {}", short(&kinds.to_string())));
+            return self.refuse(format!("{WINDOWS}; see the setting layer_types = {}", quoted(&kinds.to_string())));
         }
         for (mark, what) in MARKS {
             if let Some(name) = self.names().find(|name| mark.is_on(&name.to_lowercase())) {
-                return self.refuse(format!("{what}; see the tensor {}", short(name)));
+                return self.refuse(format!("{what}; see the tensor {}", quoted(name)));
             }
         }
         Ok(confirmed)
@@ -343,7 +344,7 @@ impl ModelFile {
 
     fn unknown_type<T>(&self, key: &str, kind: &str) -> Result<T> {
         let problem =
-            format!("is of a type whose scores are not known to be of this form; see the setting {key} = {}", short(kind));
+            format!("is of a type whose scores are not known to be of this form; see the setting {key} = {}", quoted(kind));
         Err(Error::input(
             &self.place,
             problem,
@@ -363,10 +364,10 @@ impl ModelFile {
             let harmless = scheme.harmless.iter().find(|(known, _)| inside && name[prefix.len()..].starts_with(known));
             match (harmless, reason) {
                 (Some((_, kind)), _) => self.check_harmless(name, *kind, request)?,
-                (None, Some(what)) => return self.refuse(format!("{what}; see the tensor {}", short(name))),
+                (None, Some(what)) => return self.refuse(format!("{what}; see the tensor {}", quoted(name))),
                 (None, None) if inside => {
                     let problem =
-                        format!("the attention of {} has a tensor that is not used: {}", layer_name(found), short(name));
+                        format!("the attention of {} has a tensor that is not used: {}", layer_name(found), quoted(name));
                     let remedy = "such a layer is not known to be of the form xᵀΘx′ + cᵀx′; merge the tensor into the weights if that can be done";
                     return Err(Error::input(&self.place, problem, remedy));
                 }
@@ -385,13 +386,15 @@ impl ModelFile {
         let Some(name) = separate.iter().find(|name| self.has(name)) else { return Ok(()) };
         let usual = scheme.used().into_iter().find(|used| used.ends_with(".bias") && !used.starts_with(scheme.output));
         if let Some(usual) = usual.map(|usual| format!("{}{usual}", found.prefix)).filter(|usual| self.has(usual)) {
-            let problem = format!("has biases of queries twice: {} and {}", short(name), short(&usual));
+            let problem = format!("has biases of queries twice: {} and {}", quoted(name), quoted(&usual));
             return Err(Error::input(&self.place, problem, "give weights of one layer"));
         }
         let eva = self.setting("architecture").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("eva_giant"));
         if scheme.name == "timm" && !eva {
-            let problem =
-                format!("has the names of EVA, BEiT and EVA-02, of which only the first is held; see the tensor {}", short(name));
+            let problem = format!(
+                "has the names of EVA, BEiT and EVA-02, of which only the first is held; see the tensor {}",
+                quoted(name)
+            );
             return Err(Error::input(
                 &self.place,
                 problem,
@@ -414,7 +417,7 @@ impl ModelFile {
         };
         if let (Some(tokens), None) = (with(TOKENS), with(POSITIONS)) {
             let problem =
-                format!("has embeddings of tokens ({}) and none of positions, which must then enter the scores", short(tokens));
+                format!("has embeddings of tokens ({}) and none of positions, which must then enter the scores", quoted(tokens));
             return Err(Error::input(&self.place, problem, "if they do not, give its config.json, whose model_type says so"));
         }
         if found.family == "timm" {
@@ -446,7 +449,7 @@ impl ModelFile {
                 .names()
                 .find(|name| name.strip_prefix(found.prefix.as_str()).is_some_and(|rest| rest.starts_with("crossattention.")))
         {
-            format!("may be a decoder's layer, which hides later tokens; see the tensor {}", short(cross))
+            format!("may be a decoder's layer, which hides later tokens; see the tensor {}", quoted(cross))
         } else if scheme.name == "mha" && found.prefix.starts_with("transformer.resblocks.") && self.has("token_embedding.weight")
         {
             "has the names of CLIP's text model, which hides later tokens".into()
@@ -457,7 +460,7 @@ impl ModelFile {
     }
 
     fn check_harmless(&self, name: &str, kind: Harmless, request: &Request) -> Result<()> {
-        let place = format!("{}, {}", self.place, short(name));
+        let place = format!("{}, {}", self.place, quoted(name));
         let bad = |problem: String| Err(Error::input(&place, problem, "such a layer is not held"));
         match kind {
             Harmless::Norm => Ok(()),
@@ -510,15 +513,8 @@ pub(super) fn everywhere<'a>(config: &'a Value, key: &str, found: &mut Vec<&'a V
     }
 }
 
-/// Text of a file on one line, and not more than fits on it.
-pub(super) fn short(text: &str) -> String {
-    const MOST: usize = 120;
-    let escaped = text.escape_debug().to_string();
-    if escaped.chars().count() <= MOST { escaped } else { escaped.chars().take(MOST).chain("…".chars()).collect() }
-}
-
 /// How messages call a layer.
 pub(super) fn layer_name(found: &Found) -> String {
     let name = found.prefix.trim_end_matches('.');
-    if name.is_empty() { "the layer".into() } else { short(name) }
+    if name.is_empty() { "the layer".into() } else { quoted(name) }
 }

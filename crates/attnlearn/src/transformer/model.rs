@@ -1,9 +1,10 @@
 //! The tensors of a model: one safetensors file, or many with an index, and the `config.json` that lies beside them.
 
-use super::held::{everywhere, short};
+use super::held::everywhere;
 use crate::data::file::{Bytes, Contents, offence};
 use crate::layer::Mask;
 use crate::linalg::Mat;
+use crate::words::quoted;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -105,7 +106,7 @@ impl ModelFile {
         let [rows, cols] = shape[..] else { return Err(self.rank(name, &shape, "two")) };
         // Zero times enormous is no number at all, but an enormous matrix.
         if rows == 0 || cols == 0 {
-            let place = format!("{}, {}", self.place, short(name));
+            let place = format!("{}, {}", self.place, quoted(name));
             return Err(Error::input(place, format!("has shape {shape:?}"), "every dimension must be at least 1"));
         }
         Ok(Mat::from_fn(rows, cols, |i, j| numbers[i * cols + j]))
@@ -122,17 +123,17 @@ impl ModelFile {
 
     fn rank(&self, name: &str, shape: &[usize], wanted: &str) -> Error {
         Error::input(
-            format!("{}, {}", self.place, short(name)),
-            format!("has shape {}", short(&format!("{shape:?}"))),
+            format!("{}, {}", self.place, quoted(name)),
+            format!("has shape {}", crate::words::shape(&shape)),
             format!("it must have {wanted} dimensions"),
         )
     }
 
     /// Shape and numbers of a tensor of real numbers.
     pub(super) fn numbers(&self, name: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let place = format!("{}, {}", self.place, short(name));
+        let place = format!("{}, {}", self.place, quoted(name));
         let Some((bytes, contents)) = self.names.get(name).map(|&shard| &self.shards[shard]) else {
-            return Err(Error::input(&self.place, format!("has no tensor {}", short(name)), "give all files of the model"));
+            return Err(Error::input(&self.place, format!("has no tensor {}", quoted(name)), "give all files of the model"));
         };
         contents.any_float(name, bytes, &place)
     }
@@ -143,7 +144,7 @@ impl ModelFile {
         match found.and_then(|(bytes, contents)| Some((bytes, contents.tensors.get(name)?))) {
             Some((bytes, tensor)) if tensor.half.is_none() && tensor.data.is_ok() => {
                 let mut numbers = vec![0.0; tensor.shape.iter().product()];
-                let place = || format!("{}, {}", self.place, short(name));
+                let place = || format!("{}, {}", self.place, quoted(name));
                 let data = tensor.data.clone().map_err(|refusal| Error::input(place(), refusal.problem, refusal.remedy))?;
                 let decoded = data.dtype.decode(&bytes[data.range], &mut numbers, 1);
                 decoded.map_err(|value| Error::input(place(), offence(value), "give finite numbers"))?;

@@ -14,11 +14,12 @@
 //! given. What else a layer must not have is said in `held`.
 
 use super::Projections;
-use super::held::{layer_name, short};
+use super::held::layer_name;
 use super::model::ModelFile;
 use super::reference::gap;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
+use crate::words::quoted;
 use crate::{Error, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -260,14 +261,14 @@ impl ModelFile {
             return Err(self.unknown());
         }
         let prefixes =
-            |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", short(&l.prefix))).collect::<Vec<_>>().join(", ");
+            |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", quoted(&l.prefix))).collect::<Vec<_>>().join(", ");
         if let Some(prefix) = &request.prefix {
             let trimmed = prefix.trim_end_matches('.');
             return layers.iter().find(|l| l.prefix.trim_end_matches('.') == trimmed).cloned().ok_or_else(|| {
                 let all: Vec<&Found> = layers.iter().take(8).collect();
                 Error::input(
                     &self.place,
-                    format!("no layer has the prefix '{}'", short(prefix)),
+                    format!("no layer has the prefix '{}'", quoted(prefix)),
                     format!("there are {}", prefixes(&all)),
                 )
             });
@@ -294,7 +295,7 @@ impl ModelFile {
         let found = if names.is_empty() {
             "none".to_owned()
         } else {
-            names.iter().map(|name| short(name)).collect::<Vec<_>>().join(", ")
+            names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
         };
         Error::input(
             &self.place,
@@ -381,7 +382,7 @@ impl ModelFile {
                 let biases = bias(&names[1], &all)?;
                 if !all.ncols().is_multiple_of(3) || biases.len() != all.ncols() {
                     let problem = format!("it has {} columns and {} biases", all.ncols(), biases.len());
-                    let place = format!("{}, {}{}", self.place, short(prefix), names[0]);
+                    let place = format!("{}, {}{}", self.place, quoted(prefix), names[0]);
                     return Err(Error::input(place, problem, "queries, keys and values must have as many each"));
                 }
                 let third = all.ncols() / 3;

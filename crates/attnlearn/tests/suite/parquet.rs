@@ -51,6 +51,28 @@ fn bad_files_are_refused_by_row() {
     }
 }
 
+/// The codec of a column stands after the last part of its name: 2 is snappy there, 4 gzip, 8 brotli.
+#[test]
+fn what_is_compressed_otherwise_is_named_with_what_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("sets.parquet");
+    for (codec, name) in [(4, "gzip"), (6, "lzo"), (8, "brotli"), (10, "lz4")] {
+        for (column, end) in [("x", b"element\x15\x02\x16".as_slice()), ("y", b"\x01y\x15\x02\x16")] {
+            let mut bytes = std::fs::read(golden("sets.parquet")).expect("a file");
+            let places: Vec<usize> = (0..bytes.len() - end.len()).filter(|&i| bytes[i..].starts_with(end)).collect();
+            assert!(!places.is_empty(), "{column}");
+            for place in places {
+                bytes[place + end.len() - 2] = codec;
+            }
+            std::fs::write(&path, &bytes).expect("written");
+            let said = open_sets(&path, Targets::Required).map(drop).expect_err("not read").to_string();
+            let end =
+                format!("{column}: is compressed with {name}; write it with snappy, zstd or no compression: those are read");
+            assert!(said.ends_with(&end), "{said}");
+        }
+    }
+}
+
 /// The Parquet crate panics on some of these; its panics must not be ours. (A page declares its size in 31 bits, and memory of up to 2 GiB is asked
 /// for, and not touched, before that is found to be wrong.)
 #[test]

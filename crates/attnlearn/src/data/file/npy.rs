@@ -2,6 +2,7 @@
 //! <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
 
 use super::tensor::{Data, Dtype, Refusal, Tensor, TensorSpec, byte_len};
+use crate::words::{self, quoted};
 
 /// The first bytes of every `.npy` file.
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
@@ -30,11 +31,11 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
         "<f4" => Dtype::F32,
         "<f8" => Dtype::F64,
         other if other.starts_with('>') => {
-            let problem = format!("is big-endian ({})", other.escape_debug());
+            let problem = format!("is big-endian ({})", quoted(other));
             return refuse(descr, shape, problem, "save x.astype(x.dtype.newbyteorder('<'))");
         }
         other => {
-            let problem = format!("has number format {}", other.escape_debug());
+            let problem = format!("has number format {}", quoted(other));
             return refuse(descr, shape, problem, "convert it, as in x.astype(numpy.float64) or, for signs, numpy.int8");
         }
     };
@@ -48,7 +49,11 @@ pub(crate) fn read(array: &[u8], start: usize) -> Tensor {
             Tensor { dtype: name, shape, data: Ok(Data { dtype, range: from..from + len }), half: None }
         }
         _ => {
-            let problem = format!("is truncated or corrupt: {} bytes of numbers for shape {shape:?} of {name}", numbers.len());
+            let problem = format!(
+                "is truncated or corrupt: {} bytes of numbers for shape {} of {name}",
+                numbers.len(),
+                words::shape(&shape)
+            );
             refuse(name, shape, problem, "write the file again")
         }
     }

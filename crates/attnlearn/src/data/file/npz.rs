@@ -4,6 +4,7 @@ use super::atomic::AtomicFile;
 use super::npy;
 use super::tensor::{Contents, FileFormat, Refusal, Tensor, TensorSpec};
 use super::writer::TensorSink;
+use crate::words::quoted;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +21,7 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
 /// Reads the archive's directory and the header of every array. The checksums are not verified: that would read it all.
 pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
     let corrupt = |e: zip::result::ZipError| {
-        let problem = format!("is truncated or corrupt ({})", e.to_string().escape_debug());
+        let problem = format!("is truncated or corrupt ({})", quoted(&e.to_string()));
         Error::input(place, problem, "write or download it again")
     };
     // Archives behind other data are not wanted, and to look for their beginning would read the whole file.
@@ -34,7 +35,7 @@ pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
         let tensor = if member.compression() == CompressionMethod::Stored {
             let range = member.data_start().and_then(|start| range_within(bytes, start, member.compressed_size()));
             let (start, array) = range.ok_or_else(|| {
-                let problem = format!("is truncated or corrupt: {} reaches beyond its end", file_name.escape_debug());
+                let problem = format!("is truncated or corrupt: {} reaches beyond its end", quoted(&file_name));
                 Error::input(place, problem, "write or download it again")
             })?;
             npy::read(array, start)

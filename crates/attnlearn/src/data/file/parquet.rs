@@ -8,8 +8,9 @@ use super::inspect::{FileKind, FileSummary, TensorSummary};
 use super::sets::{SetColumns, SetFile, SetWriter, Targets};
 use super::tensor::{Dtype, FileFormat};
 use crate::features::{SetBlock, SetShape, SetSource};
+use crate::words::quoted;
 use crate::{Error, Result};
-use ::parquet::basic::Type;
+use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -130,7 +131,18 @@ fn reader(path: &Path) -> Result<SerializedFileReader<File>> {
 }
 
 fn corrupt(place: &str, error: &ParquetError) -> Error {
-    Error::input(place, format!("cannot be read as Parquet ({error})"), "write it again")
+    Error::input(place, format!("cannot be read as Parquet ({})", quoted(&error.to_string())), "write it again")
+}
+
+/// Refuses columns that are compressed in a way that this program was not built to read.
+fn readable(compression: Compression, place: &str) -> Result<()> {
+    if matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)) {
+        return Ok(());
+    }
+    let codec = format!("{compression:?}");
+    let codec = codec.split('(').next().unwrap_or_default().to_lowercase();
+    let remedy = "write it with snappy, zstd or no compression: those are read";
+    Err(Error::input(place, format!("is compressed with {codec}"), remedy))
 }
 
 /// A column of numbers.
@@ -211,6 +223,11 @@ impl Columns {
             return Err(Error::input(place, "has both length and mask", "leave one of them out"));
         }
         let weight = find("weight", &[0], "a number")?;
+        for column in [Some(&x), y.as_ref(), length.as_ref(), mask.as_ref(), weight.as_ref()].into_iter().flatten() {
+            for group in reader.metadata().row_groups() {
+                readable(group.column(column.index).compression(), &column.place)?;
+            }
+        }
         Ok(Self { place: place.into(), x, y, length, mask, weight })
     }
 

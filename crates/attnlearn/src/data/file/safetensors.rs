@@ -3,6 +3,7 @@
 use super::atomic::AtomicFile;
 use super::tensor::{Contents, Data, Dtype, FileFormat, Half, Refusal, Tensor, TensorSpec};
 use super::writer::TensorSink;
+use crate::words::quoted;
 use crate::{Error, Result};
 use ::safetensors::tensor::{Dtype as AnyDtype, Metadata};
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub(crate) fn read(bytes: &[u8], place: &str) -> Result<Contents> {
     // Not through `SafeTensors::deserialize`: version 0.8 adds up declared sizes without regard for overflow.
     let header: Metadata = match serde_json::from_slice(header) {
         Ok(header) => header,
-        Err(e) => return bad(format!("has a corrupt header ({})", e.to_string().escape_debug()), again),
+        Err(e) => return bad(format!("has a corrupt header ({})", quoted(&e.to_string())), again),
     };
     let declared = header.data_len();
     if declared > data.len() {

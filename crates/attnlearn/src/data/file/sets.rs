@@ -13,7 +13,7 @@ use super::bytes::Bytes;
 use super::inspect::FileKind;
 use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSpec, View, byte_len, offence};
 use super::writer::{TensorSink, sink};
-use crate::features::{SetBlock, SetShape, SetSource};
+use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -177,7 +177,9 @@ impl SetFile {
 
     fn read(bytes: Bytes, place: &str, targets: Targets) -> Result<Self> {
         let Tensors { x, y, presence, weight } = Tensors::find(&Contents::read(&bytes, place)?, targets)?;
-        Ok(Self { bytes, x, y, presence, weight })
+        let sets = Self { bytes, x, y, presence, weight };
+        check_sets_size(sets.shape(), sets.len(), place)?;
+        Ok(sets)
     }
 
     /// The square matrix `name` of a file, `size × size` row by row.

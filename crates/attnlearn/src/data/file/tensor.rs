@@ -1,6 +1,8 @@
 //! Tensors as they stand in a file: where their numbers are, in which format, and how to read and write them.
 
 use crate::linalg::lanes::Real;
+use crate::memory::filled;
+use crate::words::{self, quoted};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -243,10 +245,14 @@ impl Contents {
         let data = tensor.data.clone().map_err(|r| Error::input(&place, r.problem, r.remedy))?;
         if !dtypes.contains(&data.dtype) {
             let known = dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(" or ");
-            return Err(Error::input(place, format!("has number format {}", tensor.dtype), format!("store it as {known}")));
+            return Err(Error::input(
+                place,
+                format!("has number format {}", quoted(&tensor.dtype)),
+                format!("store it as {known}"),
+            ));
         }
         let Ok(shape) = <[usize; R]>::try_from(tensor.shape.as_slice()) else {
-            let problem = format!("has shape {:?} of rank {}", tensor.shape, tensor.shape.len());
+            let problem = format!("has shape {} of rank {}", words::shape(&tensor.shape), tensor.shape.len());
             return Err(Error::input(place, problem, format!("give it the shape [{dims}]")));
         };
         if shape.contains(&0) {
@@ -260,12 +266,12 @@ impl Contents {
         let Some(tensor) = self.tensors.get(name) else {
             return Err(Error::input(place, "is not there", "give all files of the model"));
         };
-        let mut numbers = vec![0.0; tensor.shape.iter().product()];
+        let mut numbers = filled(tensor.shape.iter().product(), place, "allow more memory")?;
         let decoded = match (&tensor.data, &tensor.half) {
             (_, Some((half, range))) => spread(&bytes[range.clone()], &mut numbers, 1, |b| half.value(u16::from_le_bytes(b))),
             (Ok(data), _) if FLOATS.contains(&data.dtype) => data.dtype.decode(&bytes[data.range.clone()], &mut numbers, 1),
             _ => {
-                let problem = format!("has number format {}", tensor.dtype);
+                let problem = format!("has number format {}", quoted(&tensor.dtype));
                 return Err(Error::input(place, problem, "store it as F32, F64, F16 or BF16"));
             }
         };
@@ -279,7 +285,7 @@ impl Contents {
         if self.tensors.is_empty() {
             return "none".into();
         }
-        let names: Vec<_> = self.tensors.keys().take(SHOWN).map(|n| n.escape_debug().to_string()).collect();
+        let names: Vec<_> = self.tensors.keys().take(SHOWN).map(|n| quoted(n)).collect();
         let more = if self.tensors.len() > SHOWN { ", …" } else { "" };
         names.join(", ") + more
     }
@@ -288,7 +294,7 @@ impl Contents {
 impl<const R: usize> View<R> {
     /// All numbers, in double precision. For small tensors.
     pub fn numbers(&self, bytes: &[u8]) -> Result<Vec<f64>> {
-        let mut numbers = vec![0.0; self.shape.iter().product()];
+        let mut numbers = filled(self.shape.iter().product(), &self.place, "allow more memory")?;
         self.data
             .dtype
             .decode(&bytes[self.data.range.clone()], &mut numbers, 1)

@@ -21,6 +21,7 @@ use super::operator::Operator;
 use super::{Accuracy, Stage, Watch};
 use crate::linalg::Mat;
 use crate::linalg::symmetric::Field;
+use crate::memory::{clamp, numbers};
 use crate::{Error, Result};
 use std::cell::Cell;
 
@@ -66,7 +67,7 @@ pub(super) struct Solution {
 
 /// Bytes of the vectors of `columns` columns: right-hand side, `X`, `R`, `D`, two of `Z`, the product, and the best `X` and `R` of a walk.
 pub(super) fn bytes(size: usize, columns: usize) -> u64 {
-    9 * 8 * size as u64 * columns as u64
+    clamp(numbers::<f64>(&[9, size, columns]))
 }
 
 /// `A + μI` and what makes it easy.

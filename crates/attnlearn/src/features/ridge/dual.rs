@@ -12,6 +12,7 @@ use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::symmetric::{Field, add_outer, update_lower};
 use crate::linalg::{Mat, MatRef, staggered};
+use crate::memory::{clamp, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 
@@ -30,7 +31,7 @@ pub(super) struct Dual<T> {
 impl<T: Field> Dual<T> {
     /// Bytes that [`Dual::gather`] needs at its peak.
     pub fn bytes(n: usize, slab: usize) -> u64 {
-        (n as u64) * (n as u64 + slab as u64) * size_of::<T>() as u64
+        clamp(numbers::<T>(&[n, n]).saturating_add(numbers::<T>(&[n, slab])))
     }
 
     /// One pass over the features.

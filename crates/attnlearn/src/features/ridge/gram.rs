@@ -12,6 +12,7 @@ use super::{Stage, Watch};
 use crate::features::{FeatureMap, SetBlock, SetSource};
 use crate::linalg::symmetric::{Field, Tile, lower_tiles, multiply, tile, update_lower};
 use crate::linalg::{Mat, staggered};
+use crate::memory::{clamp, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
@@ -62,8 +63,7 @@ impl Gram {
 
     /// Bytes that [`Gram::add`] needs at its peak.
     pub fn bytes<T: Field>(p: usize) -> u64 {
-        let p = p as u64;
-        8 * p * p + p * PANEL as u64 * size_of::<T>() as u64
+        clamp(numbers::<f64>(&[p, p]).saturating_add(numbers::<T>(&[p, PANEL])))
     }
 
     /// Adds the examples of `blocks`, panel by panel.

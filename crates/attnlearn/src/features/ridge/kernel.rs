@@ -10,6 +10,7 @@ use super::targets::Targets;
 use super::{Clock, Options, PathPoint, Ridge, Solver, Stage, Watch, factor, fixed, given};
 use crate::features::{KernelSpec, SetSource, Sets};
 use crate::linalg::{Mat, cholesky};
+use crate::memory::{Size, ask, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 use std::sync::Mutex;
@@ -41,13 +42,15 @@ pub fn fit_kernel(kernel: &KernelSpec, source: &dyn SetSource, options: &Options
     if !matches!(options.solver, Solver::Auto | Solver::Dual) {
         return Err(Error::input("solver", "kernels have no features to solve for", "use auto or dual"));
     }
-    let n = source.len();
-    // The kernel and its band form.
-    let (need, have) = (2 * 8 * n.saturating_mul(n), options.memory);
-    if need > have {
-        let problem = format!("{} MiB are needed for a kernel of {n} sets and {} MiB allowed", need >> 20, have >> 20);
-        return Err(Error::input("memory", problem, "allow more, give fewer sets, or use a model with finitely many heads"));
+    let n = usize::try_from(source.len()).unwrap_or(usize::MAX);
+    // The kernel and its band form; and the sets, once as they are and once packed.
+    let (need, have) = (numbers::<f64>(&[2, n, n]), options.memory);
+    let remedy = "give fewer sets, or use a model with finitely many heads";
+    if need > have.into() {
+        let problem = format!("{} are needed for a kernel of {n} sets and {} allowed", Size(need), Size(have.into()));
+        return Err(Error::input("memory", problem, format!("allow more, {remedy}")));
     }
+    ask(need.saturating_add(2 * Sets::bytes(source)), "memory", remedy)?;
     watch.begin(Stage::Read);
     let targets = Targets::read(source, options.intercept, watch)?;
     let sets = Sets::read_until(source, &|| watch.interrupted())?;

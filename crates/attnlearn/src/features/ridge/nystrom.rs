@@ -17,6 +17,7 @@ use super::{Stage, Watch};
 use crate::linalg::cholesky::{cholesky, solve_lower};
 use crate::linalg::symmetric::{Field, add_outer, product};
 use crate::linalg::{Mat, symmetric_eigen};
+use crate::memory::{clamp, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 use rand::SeedableRng;
@@ -56,8 +57,9 @@ impl<T: Field> Nystrom<T> {
     /// Bytes at the peak of making a sketch of rank `r`: four matrices of the sketch's shape (`Ω`, `Y` and their copies as they
     /// grow, or `B` and `U`), ten small ones, and a panel or slab (of `rows`) times `Ω`.
     pub fn bytes(size: usize, rank: usize, rows: usize) -> u64 {
-        let (size, rank, rows) = (size as u64, rank.min(size / 2) as u64, rows as u64);
-        8 * (4 * size + 10 * rank) * rank + rows * rank * size_of::<T>() as u64
+        let rank = rank.min(size / 2);
+        let square = numbers::<f64>(&[4, size, rank]).saturating_add(numbers::<f64>(&[10, rank, rank]));
+        clamp(square.saturating_add(numbers::<T>(&[rows, rank])))
     }
 
     /// No sketch yet: of the rank given, or of one that pays up to `limit`.

@@ -14,6 +14,7 @@ use super::{Stage, Watch};
 use crate::features::SetBlock;
 use crate::linalg::symmetric::{Field, Tile, multiply, product, tiles};
 use crate::linalg::{Mat, MatRef, staggered};
+use crate::memory::{clamp, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 
@@ -46,7 +47,7 @@ pub(super) struct Operator<'a, T> {
 impl<'a, T: Field> Operator<'a, T> {
     /// Bytes of all features.
     pub fn cache_bytes(n: usize, p: usize) -> u64 {
-        n as u64 * p as u64 * size_of::<T>() as u64
+        clamp(numbers::<T>(&[n, p]))
     }
 
     /// Bytes of one panel or slab, when features are not kept.

@@ -23,6 +23,7 @@ use crate::linalg::Mat;
 use crate::linalg::band::{BandFactor, BandForm, HALF};
 use crate::linalg::cholesky::Halt;
 use crate::linalg::symmetric::{Field, product};
+use crate::memory::{clamp, numbers};
 use crate::parallel;
 use crate::{Error, Result};
 use faer::MatRef;
@@ -77,7 +78,7 @@ pub(super) fn grid<T: Field>(scale: f64, count: usize) -> Vec<f64> {
 
 /// Bytes of the factors of `count` ridges on a matrix of size `m`, and of the panels of the extra pass.
 pub(super) fn bytes(m: usize, count: usize) -> u64 {
-    8 * m as u64 * (count as u64 * 3 * HALF as u64 + 2 * PANEL as u64)
+    clamp(numbers::<f64>(&[m, count.saturating_mul(3 * HALF).saturating_add(2 * PANEL)]))
 }
 
 /// The path and the answer at the ridge of least leave-one-out error.

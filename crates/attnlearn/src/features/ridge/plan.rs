@@ -11,6 +11,7 @@ use super::operator::{Operator, iteration_columns};
 use super::panel::Data;
 use super::{Options, Ridge, Solver, cg, path, walk};
 use crate::linalg::symmetric::Field;
+use crate::memory::{Size, ask, clamp, numbers};
 use crate::{Error, Result};
 
 /// Iterations below which conjugate gradients hardly ever stop.
@@ -45,11 +46,11 @@ impl Iterative {
             let size = if !keep && n <= p { n } else { p };
             let features = if keep { Operator::<T>::cache_bytes(n, p) } else { Operator::panel_bytes(data, n) };
             // The columns that are fitted stand beside their right-hand sides.
-            let vectors = cg::bytes(size, columns) + 2 * 8 * (n * (columns + 1)) as u64;
+            let vectors = cg::bytes(size, columns).saturating_add(clamp(numbers::<f64>(&[2, n, columns + 1])));
             let work = Operator::work_bytes(data, n, columns, keep);
             // Products are over before the sketch is decomposed, but not before it is made.
             let sketch = Nystrom::<T>::bytes(size, rank, Operator::depth(data, n, keep));
-            Self { keep, rank, bytes: features + vectors + work + sketch }
+            Self { keep, rank, bytes: [features, vectors, work, sketch].into_iter().fold(0, u64::saturating_add) }
         };
         // Where a rank is given it has to fit; otherwise the sketch takes what there is.
         let least = options.rank.unwrap_or(0);
@@ -64,8 +65,8 @@ impl Plan {
         let p = data.features();
         // The dual path has one factor in memory at a time, the Gram's all of them.
         let ridges = if let Ridge::Auto = options.ridge { options.lambdas.len().max(options.path) } else { 0 };
-        let gram = Gram::bytes::<T>(p) + if ridges > 0 { path::bytes(p, ridges) } else { 0 };
-        let dual = Dual::<T>::bytes(n, data.widest()) + if ridges > 0 { path::bytes(n, 1) } else { 0 };
+        let gram = Gram::bytes::<T>(p).saturating_add(if ridges > 0 { path::bytes(p, ridges) } else { 0 });
+        let dual = Dual::<T>::bytes(n, data.widest()).saturating_add(if ridges > 0 { path::bytes(n, 1) } else { 0 });
         let cg = Iterative::new(data, n, t, options);
         let (nf, pf) = (n as f64, p as f64);
         let column = 2.0 * nf * pf;
@@ -89,20 +90,21 @@ impl Plan {
             return Err(Error::input("solver", problem, if n > p { "use gram" } else { "use dual" }));
         }
         let fits = |solver: &Solver, bytes: u64| bytes <= options.memory && able(*solver);
-        let least = costs.iter().filter(|(solver, ..)| able(*solver)).map(|cost| cost.1).min().unwrap_or(0);
+        let least = costs.iter().filter(|(solver, ..)| able(*solver)).min_by_key(|cost| cost.1);
+        // Whatever is allowed has to suffice: for what was asked for, or for the solver that makes do with least.
         let short = |bytes: u64| {
-            let (need, have) = (bytes.div_ceil(1 << 20), options.memory >> 20);
-            let others: Vec<String> = costs
-                .iter()
-                .filter(|(solver, bytes, _)| fits(solver, *bytes))
-                .map(|(solver, ..)| format!("{solver:?}").to_lowercase())
-                .collect();
-            let remedy = if others.is_empty() {
-                format!("allow at least {} MiB, or use fewer features", least.div_ceil(1 << 20))
-            } else {
-                format!("allow more or use {}", others.join(" or "))
+            let name = |solver: Solver| format!("{solver:?}").to_lowercase();
+            let others: Vec<String> =
+                costs.iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).map(|(solver, ..)| name(*solver)).collect();
+            let size = |bytes: u64| Size(bytes.into());
+            let remedy = match least {
+                _ if !others.is_empty() => format!("allow more or use {}", others.join(" or ")),
+                Some((solver, least, _)) if *least < bytes => {
+                    format!("allow more, or {} and use {}, or use fewer features", size(*least), name(*solver))
+                }
+                _ => "allow more, or use fewer features".to_owned(),
             };
-            Error::input("memory", format!("{need} MiB are needed and {have} MiB allowed"), remedy)
+            Error::input("memory", format!("{} are needed and {} allowed", size(bytes), size(options.memory)), remedy)
         };
         let mut otherwise = None;
         let solver = match options.solver {
@@ -111,7 +113,7 @@ impl Plan {
                     costs[..2].iter().filter(|(solver, bytes, _)| fits(solver, *bytes)).min_by(|a, b| a.2.total_cmp(&b.2));
                 let iterative = Some(&costs[2]).filter(|(solver, bytes, _)| fits(solver, *bytes));
                 match (direct, iterative) {
-                    (None, None) => return Err(short(least)),
+                    (None, None) => return Err(short(least.map_or(0, |cost| cost.1))),
                     (None, Some(_)) => Solver::Cg,
                     // Only the direct solvers have exact leave-one-out errors: where the ridge is to be chosen they come first.
                     (Some(direct), Some(iterative)) if options.ridge != Ridge::Auto && 1.5 * iterative.2 < direct.2 => {
@@ -129,6 +131,14 @@ impl Plan {
                 asked
             }
         };
+        // What is allowed need not be there. The plan does not follow what happens to be free: the same command gives the same bits.
+        let bytes =
+            costs.iter().filter(|(s, ..)| *s == solver || otherwise.is_some_and(|(o, _)| *s == o)).map(|cost| cost.1).max();
+        let remedy = match solver {
+            Solver::Cg => "allow less than there is: conjugate gradients then make do with that",
+            _ => "use fewer features, or allow less than there is and let the solver be chosen",
+        };
+        ask(bytes.unwrap_or(0).into(), "memory", remedy)?;
         Ok(Self { solver, keep: cg.keep, rank: cg.rank, otherwise })
     }
 }
