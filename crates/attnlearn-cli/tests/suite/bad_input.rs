@@ -318,11 +318,6 @@ fn one_name_for_two_outputs() {
 
 // Long texts.
 
-/// A safetensors file with this header and so many bytes of numbers.
-fn safetensors(header: &str, bytes: usize) -> Vec<u8> {
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; bytes]].concat()
-}
-
 /// A zip archive with one stored member.
 fn archive(name: &str, contents: &[u8]) -> Vec<u8> {
     let sizes = |size: usize| (size as u32).to_le_bytes();
@@ -349,14 +344,14 @@ fn texts_of_files_are_shown_short_and_harmless() {
     let json = serde_json::Value::String(long.clone()).to_string();
     let ones = |n: usize| vec!["1"; n].join(",");
     let tensor = |name: &str, shape: &str| format!(r#"{{{name}:{{"dtype":"F64","shape":[{shape}],"data_offsets":[0,8]}}}}"#);
-    let noted = |notes: &str| safetensors(&format!(r#"{{"__metadata__":{{{notes}}}}}"#), 0);
+    let noted = |notes: &str| safetensors(&format!(r#"{{"__metadata__":{{{notes}}}}}"#), &[]);
     let files = [
-        ("name.safetensors", safetensors(&tensor(&json, "1"), 8)),
-        ("dims.safetensors", safetensors(&tensor(r#""x""#, &ones(100_000)), 8)),
-        ("dims_y.safetensors", safetensors(&tensor(r#""y""#, &ones(100_000)), 8)),
-        ("theta.safetensors", safetensors(&tensor(r#""theta""#, &ones(100_000)), 8)),
-        ("dtype.safetensors", safetensors(&format!(r#"{{"x":{{"dtype":{json},"shape":[1],"data_offsets":[0,8]}}}}"#), 8)),
-        ("field.safetensors", safetensors(&format!(r#"{{"x":{{{json}:1}}}}"#), 8)),
+        ("name.safetensors", safetensors(&tensor(&json, "1"), &[0; 8])),
+        ("dims.safetensors", safetensors(&tensor(r#""x""#, &ones(100_000)), &[0; 8])),
+        ("dims_y.safetensors", safetensors(&tensor(r#""y""#, &ones(100_000)), &[0; 8])),
+        ("theta.safetensors", safetensors(&tensor(r#""theta""#, &ones(100_000)), &[0; 8])),
+        ("dtype.safetensors", safetensors(&format!(r#"{{"x":{{"dtype":{json},"shape":[1],"data_offsets":[0,8]}}}}"#), &[0; 8])),
+        ("field.safetensors", safetensors(&format!(r#"{{"x":{{{json}:1}}}}"#), &[0; 8])),
         ("note.safetensors", noted(&format!(r#"{json}:{json}"#))),
         ("layer.safetensors", noted(&format!(r#""format":"attnlearn.layer","version":{json}"#))),
         ("mask.safetensors", noted(&format!(r#""format":"attnlearn.layer","version":"1","mask":{json}"#))),
