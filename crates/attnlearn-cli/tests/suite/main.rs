@@ -3,10 +3,13 @@
 mod bad_input;
 mod common;
 mod features;
+mod files;
+mod kills;
 mod lab;
 mod learning;
 mod models;
 mod program;
 mod readme;
 mod round_trip;
+mod signals;
 mod transformer;
