@@ -135,7 +135,7 @@ fn learn(n: usize, moments: u64) -> Resumable {
     bench.write("e.safetensors", &hard_examples(n));
     Resumable {
         bench,
-        line: "learn e.safetensors --heads 2 -o OUT/l.safetensors --json OUT/r.json --checkpoint-every 0 --quiet",
+        line: "learn e.safetensors --heads 1 -o OUT/l.safetensors --json OUT/r.json --checkpoint-every 0 --quiet",
         resume: Some(("l.safetensors.checkpoint", "--resume")),
         code: 1,
         results: &["l.safetensors", "r.json"],
@@ -173,7 +173,7 @@ fn lab(seeds: usize, moments: u64) -> Resumable {
 
 #[test]
 fn learning_survives_kills() {
-    learn(12_000, 4).check();
+    learn(10_000, 4).check();
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn the_lab_survives_kills() {
 #[test]
 #[ignore = "slow: twenty runs that are killed and continued; cargo xtask test --all"]
 fn learning_survives_twenty_kills() {
-    learn(60_000, 20).check();
+    learn(30_000, 20).check();
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn end(child: Child) -> Run {
 fn what_was_ignored_stays_ignored() {
     let bench = Workbench::new();
     for (ignored, signals) in [("HUP", vec!["-HUP"]), ("HUP INT", vec!["-INT", "-HUP", "-INT"])] {
-        let line = "generate -o e.npz --examples 2e4 --k 64 --d 4 --heads 16 --quiet";
+        let line = "generate -o e.npz --examples 4e3 --k 64 --d 4 --heads 8 --quiet";
         let mut child = piped(after(&bench, &format!("trap '' {ignored}"), line));
         wait_for(&mut child, || is_writing(&bench));
         signals.iter().for_each(|signal| send(&child, signal));
@@ -155,16 +155,28 @@ fn a_file_that_is_cut_short_is_an_error() {
     assert_eq!(bench.files(), before);
 }
 
-/// Examples for which descent fails, and after it the six phases.
+/// Examples for which descent fails soon, and after it the six phases: the mean of the tokens, and noise.
 pub fn hard_examples(n: usize) -> Vec<u8> {
-    examples(n, 3, 4, 4, |i| noise(i).signum(), |i| noise(i + 77))
+    const K: usize = 3;
+    const D: usize = 4;
+    // SplitMix64: in [−1, 1).
+    let random = |i: usize| {
+        let z = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    };
+    let x = |i: usize| random(i).signum();
+    let mean = |i: usize| (0..K).map(|t| x((i / (K * D) * K + t) * D + i % D)).sum::<f64>() / K as f64;
+    examples(n, K, D, D, x, |i| mean(i) + 0.15 * random(i + (1 << 40)))
 }
 
 /// Two runs with one output: the second is refused, and the first goes on undisturbed. When the first is killed its place is free.
 #[test]
 fn a_second_run_with_the_same_output_is_refused() {
     let bench = Workbench::new();
-    bench.write("e.safetensors", &hard_examples(12_000));
+    // Descent has work for minutes here.
+    bench.write("e.safetensors", &examples(10_000, 3, 4, 4, |i| noise(i).signum(), |i| noise(i + 77)));
     let line = "learn e.safetensors --heads 3 -o l.safetensors --quiet";
     let mut child = piped(bench.command(&format!("{line} --checkpoint-every 0")));
     // It has everything that it claims once it searches.
@@ -213,8 +225,8 @@ fn a_second_fit_and_a_second_lab_are_refused() {
 #[test]
 fn the_six_phases_are_interrupted_and_continued() {
     let bench = Workbench::new();
-    bench.write("e.safetensors", &hard_examples(40_000));
-    let line = |name: &str| format!("learn e.safetensors --heads 2 -o {name}.safetensors --json {name}.json");
+    bench.write("e.safetensors", &hard_examples(20_000));
+    let line = |name: &str| format!("learn e.safetensors --heads 1 -o {name}.safetensors --json {name}.json");
     let whole = bench.run(&line("whole"));
     assert_eq!(whole.code, Some(1), "{whole:?}");
     assert!(whole.out.contains("now the six phases"), "{whole:?}");
