@@ -3,9 +3,9 @@
 use crate::blocks;
 use crate::cli::Ending;
 use crate::console::grouped;
+use crate::output::Files;
 use crate::session::Session;
 use crate::values::{self, Float};
-use crate::{interrupt, output};
 use attnlearn::Result;
 use attnlearn::data::{Columns, Dtype, ExampleWriter, FileFormat, InputFile, Shape, check_size};
 use attnlearn::layer::{AttentionLayer, Evaluator};
@@ -62,8 +62,13 @@ struct ApplyReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.layer, &self.inputs]).write([&self.output])
+    }
+
     /// Opens both files.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let layer = AttentionLayer::load(&self.layer)?;
         let inputs = InputFile::open(&self.inputs)?;
         let place = self.inputs.display().to_string();
@@ -71,7 +76,6 @@ impl Args {
         let shape = Shape { k: inputs.k(), d: layer.d(), d_out: layer.d_out() };
         check_size(shape, Some(inputs.n() as u64), &place)?;
         FileFormat::of_name(&self.output)?;
-        output::distinct(&[Some(&self.output), session.json_file()])?;
         let settings = ApplySettings { y_dtype: self.dtype.into(), with_inputs: self.with_inputs };
         Ok(Plan { layer, inputs, shape, output: self.output, settings })
     }
@@ -80,7 +84,6 @@ impl Args {
 impl Plan {
     /// Applies.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let n = self.inputs.n() as u64;
         let columns = Columns { x: self.settings.with_inputs.then_some(Dtype::F64), y: Some(self.settings.y_dtype) };
         let writer = ExampleWriter::create(&self.output, self.shape, n, columns)?;

@@ -1,6 +1,5 @@
 //! Blocks of examples: made on all threads, used in their order.
 
-use crate::interrupt;
 use crate::progress::Bar;
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleWriter, Shape, block_bytes};
@@ -9,7 +8,7 @@ use rayon::prelude::*;
 /// Memory for the blocks in flight.
 const IN_FLIGHT: usize = 64 << 20;
 
-/// Makes the blocks `0..count` on all threads and hands them to `take` in their order, until Ctrl-C.
+/// Makes the blocks `0..count` on all threads and hands them to `take` in their order.
 fn in_order(
     count: u64,
     shape: Shape,
@@ -21,7 +20,6 @@ fn in_order(
         (0..at_once.min(usize::try_from(count).unwrap_or(at_once))).map(|_| Block::new(shape)).collect();
     let mut first = 0;
     while first < count {
-        interrupt::check()?;
         let now = usize::try_from(count - first).unwrap_or(at_once).min(at_once);
         let made: Vec<Result<()>> =
             blocks[..now].par_iter_mut().enumerate().map(|(i, block)| make(first + i as u64, block)).collect();
@@ -34,7 +32,7 @@ fn in_order(
     Ok(())
 }
 
-/// Makes `n` examples on all threads and writes them in their order, until Ctrl-C; `bar` counts them.
+/// Makes `n` examples on all threads and writes them in their order; `bar` counts them.
 pub fn write(
     mut writer: ExampleWriter,
     n: u64,

@@ -2,6 +2,7 @@
 
 use crate::cli::Ending;
 use crate::console::{Console, error};
+use crate::output::Files;
 use crate::session::Session;
 use attnlearn::degeneracy::{Condition, Conditions, Verdict};
 use attnlearn::layer::AttentionLayer;
@@ -53,6 +54,11 @@ struct CheckReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read(ModelFile::files(&self.file))
+    }
+
     /// Reads the layers.
     pub fn check(self) -> Result<Plan> {
         if self.k == 0 {

@@ -1,15 +1,17 @@
 //! The command line as a whole: the commands, the flags that all of them share, and how arguments become a run.
 
+use crate::output::Files;
 use crate::session::{Colour, Session};
 use crate::{
-    apply, check, compare, completions, demo, export, fit, generate, import, inspect, lab, learn, man, predict, score, verify,
+    apply, check, compare, completions, demo, export, fit, generate, import, inspect, interrupt, lab, learn, man, predict, score,
+    verify,
 };
 use attnlearn::Error;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Learn attention layers from examples.
 ///
@@ -77,6 +79,44 @@ enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// The files that it reads and writes.
+    fn files(&self) -> Files {
+        match self {
+            Self::Demo(args) => args.files(),
+            Self::Generate(args) => args.files(),
+            Self::Learn(args) => args.files(),
+            Self::Verify(args) => args.files(),
+            Self::Compare(args) => args.files(),
+            Self::Apply(args) => args.files(),
+            Self::Fit(args) => args.files(),
+            Self::Predict(args) => args.files(),
+            Self::Score(args) => args.files(),
+            Self::Import(args) => args.files(),
+            Self::Check(args) => args.files(),
+            Self::Export(args) => args.files(),
+            Self::Inspect(args) => args.files(),
+            Self::Lab(args) => args.files(),
+            Self::Completions(_) | Self::Man(_) => Files::default(),
+        }
+    }
+}
+
+impl Cli {
+    /// The files that are read and written, the shared flags' too.
+    fn files(&self) -> Files {
+        self.command.files().write(self.shared.json.as_ref().filter(|path| *path != Path::new("-")))
+    }
+
+    /// Refuses what can be told from the flags alone: outputs over inputs, and a result of what has none.
+    fn check(&self) -> Result<(), Error> {
+        if let (Command::Completions(_) | Command::Man(_), Some(_)) = (&self.command, &self.shared.json) {
+            return Err(Error::input("--json", "this command prints a text and has no other result", "leave it out"));
+        }
+        self.files().check()
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -123,21 +163,24 @@ impl From<Error> for Failure {
 /// Arguments → plan → run.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Failure> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let Cli { shared, command } = Cli::try_parse_from(&arguments).map_err(|e| explain(&e, &arguments))?;
+    let cli = Cli::try_parse_from(&arguments).map_err(|e| explain(&e, &arguments))?;
+    interrupt::begin()?;
+    cli.check()?;
+    let Cli { shared, command } = cli;
     let session = Session::begin(&shared)?;
     let ending = match command {
-        Command::Demo(args) => args.check(&session)?.run(&session),
-        Command::Generate(args) => args.check(&session)?.run(&session),
-        Command::Learn(args) => args.check(&session)?.run(&session),
-        Command::Verify(args) => args.check(&session)?.run(&session),
+        Command::Demo(args) => args.check()?.run(&session),
+        Command::Generate(args) => args.check()?.run(&session),
+        Command::Learn(args) => args.check()?.run(&session),
+        Command::Verify(args) => args.check()?.run(&session),
         Command::Compare(args) => args.check()?.run(&session),
-        Command::Apply(args) => args.check(&session)?.run(&session),
-        Command::Fit(args) => args.check(&session)?.run(&session),
-        Command::Predict(args) => args.check(&session)?.run(&session),
+        Command::Apply(args) => args.check()?.run(&session),
+        Command::Fit(args) => args.check()?.run(&session),
+        Command::Predict(args) => args.check()?.run(&session),
         Command::Score(args) => args.check()?.run(&session),
         Command::Check(args) => args.check()?.run(&session),
-        Command::Import(args) => args.check(&session)?.run(&session),
-        Command::Export(args) => args.check(&session)?.run(&session),
+        Command::Import(args) => args.check()?.run(&session),
+        Command::Export(args) => args.check()?.run(&session),
         Command::Inspect(args) => args.run(&session),
         Command::Lab(args) => args.check(&session)?.run(&session),
         Command::Completions(args) => args.run(),
@@ -171,19 +214,4 @@ fn explain(error: &clap::Error, arguments: &[OsString]) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_has_examples() {
-        for command in Cli::command().get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains(&format!("attnlearn {}", command.get_name())), "{}", command.get_name());
-        }
-    }
-}
+mod tests;

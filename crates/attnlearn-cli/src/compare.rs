@@ -3,7 +3,7 @@
 use crate::cli::Ending;
 use crate::console::{Console, error, grouped, number, plural};
 use crate::errors::{Comparison, SAME_HEAD};
-use crate::interrupt;
+use crate::output::Files;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Inputs};
@@ -99,6 +99,11 @@ impl CanonicalReport {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.reference, &self.layer])
+    }
+
     /// Reads both layers.
     pub fn check(self) -> Result<Plan> {
         let (reference, layer) = (AttentionLayer::load(&self.reference)?, AttentionLayer::load(&self.layer)?);
@@ -128,7 +133,6 @@ impl Args {
 impl Plan {
     /// Compares.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::end_when_asked()?;
         let (console, settings) = (&session.console, &self.settings);
         let comparison = Comparison::new(&self.reference, &self.layer, settings.tolerance)?;
         let functional =

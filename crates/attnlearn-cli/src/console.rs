@@ -6,6 +6,9 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Mutex;
 
+/// Ends a style, and begins those that there are.
+const STYLES: [&str; 5] = ["0", "1", "2", "1;32", "1;31"];
+
 /// Where the text goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -64,7 +67,7 @@ impl Console {
     pub fn say(&self, text: impl Display) {
         let Ok(mut failed) = self.failed.lock() else { return };
         if failed.is_none() {
-            *failed = self.stream.write(&format!("{text}\n")).err();
+            *failed = self.stream.write(&format!("{}\n", printable(&text.to_string(), self.colour))).err();
         }
     }
 
@@ -129,9 +132,65 @@ impl Console {
     }
 }
 
+/// What may be printed of a text: names of files may hold anything, also what makes a terminal do things. Lines stay lines, and with `colour` so
+/// do the styles that this program uses.
+fn printable(text: &str, colour: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let style = if colour { style(rest) } else { 0 };
+        let (shown, after) = rest.split_at(style.max(c.len_utf8()));
+        match c {
+            _ if style > 0 => out.push_str(shown),
+            '\n' => out.push(c),
+            // What changes the direction of writing can make a name look like another.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.extend(c.escape_unicode()),
+            _ if c.is_control() => out.extend(c.escape_debug()),
+            _ => out.push(c),
+        }
+        rest = after;
+    }
+    out
+}
+
+/// The length of the style that a text begins with, if it is one of [`Console`] or of a heat map.
+fn style(text: &str) -> usize {
+    let Some((code, _)) = text.strip_prefix("\x1b[").and_then(|rest| rest.split_once('m')) else { return 0 };
+    let background = |code: &str| code.strip_prefix("48;2;").is_some_and(|c| c.bytes().all(|b| b.is_ascii_digit() || b == b';'));
+    if STYLES.contains(&code) || background(code) { code.len() + 3 } else { 0 }
+}
+
 /// One line on standard error, under the program's name.
 pub fn complain(message: &str) {
-    let one_line = message.replace(['\n', '\r'], " ");
+    let one_line = printable(&message.replace(['\n', '\r'], " "), false);
     // If standard error is gone there is nowhere left to say so.
     let _ = writeln!(io::stderr().lock(), "attnlearn: {one_line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        let hostile = "a\x1b[2Jb\x1b]0;title\x07\r\u{9b}31m\u{202e}\t.npz";
+        let shown = "a\\u{1b}[2Jb\\u{1b}]0;title\\u{7}\\r\\u{9b}31m\\u{202e}\\t.npz";
+        assert_eq!(printable(hostile, false), shown);
+        assert_eq!(printable(hostile, true), shown);
+        let plain = "wrote ‖Θ‖_F ≤ 6.0\n  λ ↔ é.npz";
+        assert_eq!(printable(plain, false), plain);
+    }
+
+    #[test]
+    fn styles_are_kept_where_there_are_colours() {
+        let console = Console::new(Stream::Nowhere, true);
+        for text in
+            [console.bold("a"), console.dim("b"), console.good("c"), console.bad("d"), "\x1b[48;2;1;20;255m  \x1b[0m".into()]
+        {
+            assert_eq!(printable(&text, true), text);
+            assert!(!printable(&text, false).contains('\x1b'), "{text:?}");
+        }
+        // Not every style is one of ours: this one hides what follows.
+        assert!(!printable("\x1b[8mhidden", true).contains('\x1b'));
+    }
 }

@@ -4,6 +4,7 @@ use crate::cli::Ending;
 use crate::console::Console;
 use crate::errors::{self, Comparison, SAME_HEAD};
 use crate::heatmap::{self, Panel};
+use crate::output::Files;
 use crate::progress::{Bar, PhaseWatch};
 use crate::report;
 use crate::session::Session;
@@ -36,9 +37,9 @@ Examples:
   attnlearn demo --report demo.html
   attnlearn demo --quiet --json - | jq .after_polish.worst_theta")]
 pub struct Args {
-    /// Where to write the layer (.safetensors).
-    #[arg(long, short, value_name = "FILE", default_value = "layer.safetensors")]
-    output: PathBuf,
+    /// Where to write the layer (.safetensors) [default: nowhere].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Where to write a page with pictures of the run (.html).
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -53,7 +54,7 @@ pub struct Plan {
     teacher: AttentionLayer,
     examples: TeacherStream,
     settings: ValidSettings,
-    output: PathBuf,
+    output: Option<PathBuf>,
     page: Option<PathBuf>,
 }
 
@@ -67,10 +68,14 @@ struct DemoReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().write(&self.output).write(&self.report)
+    }
+
     /// Draws the teacher.
-    pub fn check(self, session: &Session) -> Result<Plan> {
-        output::distinct(&[Some(&self.output), self.report.as_deref(), session.json_file()])?;
-        output::writable_layer(&self.output)?;
+    pub fn check(self) -> Result<Plan> {
+        self.output.as_deref().map_or(Ok(()), output::writable_layer)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         let spec = TeacherSpec::dense(8, 2, 6.0);
         let teacher = spec.draw_from(self.seed)?;
@@ -85,7 +90,7 @@ impl Args {
 impl Plan {
     /// Learns and compares.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
+        interrupt::listen();
         let (console, begun) = (&session.console, Instant::now());
         console.say(format!(
             "{}  ‖Θ‖_F = {}, k = {K}, inputs ±1",
@@ -114,17 +119,19 @@ impl Plan {
             say_maps(console, before.as_ref(), after.as_ref());
         }
         report::say_certificate(console, learned.certificate.as_ref());
-        console.gap();
         let best = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
-        if let Some(stage) = best {
-            let notes = sculpt_notes(&learned, stage, learned.after_polish.is_some(), self.settings.seed);
-            stage.layer.save(&self.output, &notes)?;
-            console.say(format!("wrote {}", self.output.display()));
-        } else {
-            console.say("no layer was found, none is written");
+        if let Some(path) = &self.output {
+            console.gap();
+            if let Some(stage) = best {
+                let notes = sculpt_notes(&learned, stage, learned.after_polish.is_some(), self.settings.seed);
+                stage.layer.save(path, &notes)?;
+                console.say(format!("wrote {}", path.display()));
+            } else {
+                console.say("no layer was found, none is written");
+            }
         }
         if let Some(path) = &self.page {
-            let layer = best.map(|_| ("layer", &*self.output));
+            let layer = best.and(self.output.as_deref()).map(|path| ("layer", path));
             let files = layer.into_iter().chain(session.json_file().map(|file| ("result", file))).collect();
             let run = page::Run {
                 title: "A layer of two heads, learned",
@@ -171,7 +178,7 @@ impl Plan {
                 &self.settings,
                 self.settings.shape(),
                 seconds,
-                learned.layer().map(|_| self.output.display().to_string()),
+                learned.layer().and(self.output.as_ref()).map(|path| path.display().to_string()),
             )
             .with_errors(stage(&learned.before_polish, before), stage(&learned.after_polish, after)),
         }
@@ -245,7 +252,7 @@ mod tests {
                 teacher: teacher.clone(),
                 examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
                 settings: settings.clone(),
-                output: "l.safetensors".into(),
+                output: Some("l.safetensors".into()),
                 page: None,
             };
             let json = serde_json::to_value(plan.report(&learned, Some(&before), Some(&after), 1.0)).expect("JSON");

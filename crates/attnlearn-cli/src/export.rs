@@ -3,6 +3,7 @@
 use crate::cli::Ending;
 use crate::console::error;
 use crate::output;
+use crate::output::Files;
 use crate::session::Session;
 use attnlearn::data::write_atomically;
 use attnlearn::layer::AttentionLayer;
@@ -98,10 +99,14 @@ struct ExportReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.layer]).write([&self.output])
+    }
+
     /// Factors the layer.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let layer = AttentionLayer::load(&self.layer)?;
-        output::distinct(&[Some(&self.output), session.json_file()])?;
         output::writable_layer(&self.output)?;
         let (projections, lost) = Projections::unfold(&layer, self.head_dim)?;
         let style = self.to.into();

@@ -4,17 +4,18 @@ use crate::cli::Ending;
 use crate::console::{duration, error, grouped};
 use crate::interrupt;
 use crate::output;
+use crate::output::Files;
 use crate::progress::FitWatch;
 use crate::session::Session;
 use crate::values::{self, Float};
-use attnlearn::data::{SetFile, Targets, open_sets};
+use attnlearn::data::{Claim, SetFile, Targets, open_sets};
 use attnlearn::features::ridge::{Accuracy, Checkpoint, Criterion, Options, Ridge, Solver};
 use attnlearn::features::{FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, Model, NOT_REACHED, Precision, SetShape, SetSource};
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Fit frozen random heads with trained values to sets, by ridge regression.
 ///
@@ -40,24 +41,24 @@ pub struct Args {
     /// What to fit.
     #[arg(long, value_enum, default_value_t)]
     model: Kind,
-    /// Frozen heads.
-    #[arg(long, value_name = "M", default_value_t = 256)]
-    heads: usize,
+    /// Frozen heads [default: 256].
+    #[arg(long, value_name = "M")]
+    heads: Option<usize>,
     /// λ, `auto` (of least leave-one-out error; with conjugate gradients, of least GCV) or `ridgeless` (the limit λ → 0).
     #[arg(long, value_name = "λ|auto|ridgeless", default_value = "auto", value_parser = values::ridge, allow_hyphen_values = true)]
     ridge: Ridge,
     /// Where to write the model (.safetensors).
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Seed of the frozen weights.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Seed of the frozen weights [default: 0].
+    #[arg(long)]
+    seed: Option<u64>,
     /// How the equations are solved.
     #[arg(long, value_enum, default_value_t)]
     solver: Method,
-    /// Precision of the features.
-    #[arg(long, value_enum, default_value = "f32")]
-    precision: Float,
+    /// Precision of the features [default: f32].
+    #[arg(long, value_enum)]
+    precision: Option<Float>,
     /// Do not fit an intercept.
     #[arg(long)]
     no_intercept: bool,
@@ -67,22 +68,25 @@ pub struct Args {
     /// The mean of the heads: `mean` [d+1, d+1] in a file (.safetensors or .npz).
     #[arg(long, value_name = "FILE", conflicts_with = "mean_scale")]
     mean: Option<PathBuf>,
-    /// The β of softmax(β ℓ).
-    #[arg(long, value_name = "β", default_value_t = 1.0, allow_negative_numbers = true)]
-    inverse_temperature: f64,
+    /// The β of softmax(β ℓ), with --model softmax [default: 1].
+    #[arg(long, value_name = "β", allow_negative_numbers = true)]
+    inverse_temperature: Option<f64>,
     /// Neurons of rfmlp [default: M(d+1), as many trained numbers as M heads have].
     #[arg(long, value_name = "K")]
     width: Option<usize>,
     /// Memory that the solver may use, in GiB.
     #[arg(long, value_name = "GiB", default_value_t = 8.0, value_parser = values::positive)]
     memory: f64,
-    /// Relative residual at which conjugate gradients stop [default: when the objective is within 1e-4 of its least].
+    /// Relative residual at which conjugate gradients stop; not for the direct solvers [default: when the objective is within 1e-4 of its least].
     #[arg(long, value_parser = values::share)]
     tolerance: Option<f64>,
     /// Keep the sums of `--solver gram` in this file, about every minute and on Ctrl-C; the same command continues from it, bit for
     /// bit, and removes it in the end.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
+    /// Seconds between two saves of the sums; saving never takes more than a twentieth of the time [default: 60].
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds, requires = "checkpoint")]
+    checkpoint_every: Option<Duration>,
     /// Store the frozen weights in the model file too.
     #[arg(long)]
     store_weights: bool,
@@ -132,6 +136,7 @@ pub struct Plan {
     options: Options,
     checkpoint: Option<Checkpoint>,
     store_weights: bool,
+    _claim: Claim,
 }
 
 #[derive(Serialize)]
@@ -151,10 +156,16 @@ struct FitReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.data]).read(&self.mean).write([&self.output]).write(&self.checkpoint)
+    }
+
     /// Opens the file and checks the rest.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
+        self.check_flags()?;
         let data = open_sets(&self.data, Targets::Required)?;
-        output::distinct(&[Some(&self.output), session.json_file(), self.checkpoint.as_deref()])?;
+        let claim = Claim::take(&self.output)?;
         output::writable_layer(&self.output)?;
         let shape = data.shape();
         let what = self.what(shape)?;
@@ -173,7 +184,7 @@ impl Args {
             accuracy: self.tolerance.map_or(Options::default().accuracy, Accuracy::Residual),
             ..Default::default()
         };
-        Ok(Plan { data, output: self.output, what, options, checkpoint, store_weights: self.store_weights })
+        Ok(Plan { data, output: self.output, what, options, checkpoint, store_weights: self.store_weights, _claim: claim })
     }
 
     /// The checkpoint at `path`, which has to be writable and distinct from the data.
@@ -181,11 +192,48 @@ impl Args {
         let (FitSpec::Frozen(map, precision), Method::Auto | Method::Gram) = (what, self.solver) else {
             return Err(Error::input("--checkpoint", "it is for --solver gram", "leave it out, or use that solver"));
         };
-        if output::same_place(path, &self.data) {
-            return Err(Error::input("--checkpoint", format!("{} is the data", path.display()), "give another name"));
-        }
         output::writable(path)?;
-        Checkpoint::new(path, map, *precision)
+        let checkpoint = Checkpoint::new(path, map, *precision)?;
+        Ok(match self.checkpoint_every {
+            Some(interval) => checkpoint.every(interval),
+            None => checkpoint,
+        })
+    }
+
+    /// Refuses flags that would do nothing.
+    fn check_flags(&self) -> Result<()> {
+        let kernel = matches!(self.model, Kind::KernelRfa | Kind::KernelBrfa | Kind::KernelRfmlp);
+        let direct = kernel || self.checkpoint.is_some() || matches!(self.solver, Method::Gram | Method::Dual);
+        let of_kernels = "kernels have infinitely many heads, and no weights are drawn";
+        let idle = [
+            ("--heads", kernel && self.heads.is_some(), of_kernels, "leave it out, or choose a model without `kernel-`"),
+            ("--width", kernel && self.width.is_some(), of_kernels, "leave it out, or choose --model rfmlp"),
+            (
+                "--heads",
+                self.heads.is_some() && self.width.is_some(),
+                "--width says how many neurons there are",
+                "give one of them",
+            ),
+            ("--seed", kernel && self.seed.is_some(), of_kernels, "leave it out, or choose a model without `kernel-`"),
+            ("--precision", kernel && self.precision.is_some(), "kernels are computed in double precision", "leave it out"),
+            ("--store-weights", kernel && self.store_weights, of_kernels, "leave it out"),
+            (
+                "--inverse-temperature",
+                self.model != Kind::Softmax && self.inverse_temperature.is_some(),
+                "this model has no softmax",
+                "leave it out, or choose --model softmax",
+            ),
+            (
+                "--tolerance",
+                direct && self.tolerance.is_some(),
+                "the direct solvers are exact",
+                "leave it out, or choose --solver cg",
+            ),
+        ];
+        match idle.into_iter().find(|(_, given, ..)| *given) {
+            Some((flag, _, problem, remedy)) => Err(Error::input(flag, problem, remedy)),
+            None => Ok(()),
+        }
     }
 
     fn what(&self, shape: SetShape) -> Result<FitSpec> {
@@ -209,19 +257,19 @@ impl Args {
             Kind::Softmax => Model::Softmax,
             Kind::RowRelu => Model::RowRelu,
         };
-        let mut map = MapSpec::new(model, shape.d, shape.keys, self.heads, self.seed);
+        let mut map = MapSpec::new(model, shape.d, shape.keys, self.heads.unwrap_or(256), self.seed.unwrap_or(0));
         map.mean = mean.unwrap_or(map.mean);
-        map.inverse_temperature = self.inverse_temperature;
+        map.inverse_temperature = self.inverse_temperature.unwrap_or(1.0);
         map.width = self.width;
         map.check()?;
-        Ok(FitSpec::Frozen(map, if self.precision == Float::F32 { Precision::F32 } else { Precision::F64 }))
+        Ok(FitSpec::Frozen(map, if self.precision == Some(Float::F64) { Precision::F64 } else { Precision::F32 }))
     }
 }
 
 impl Plan {
     /// Fits.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
+        interrupt::listen();
         let console = &session.console;
         let (n, start) = (self.data.len(), Instant::now());
         let found = {
@@ -263,13 +311,13 @@ impl Plan {
                     .say("ridge of least GCV, an estimate from random probes: conjugate gradients have no leave-one-out errors");
             }
         }
+        if found.iterations == 0 && matches!(self.options.accuracy, Accuracy::Residual(_)) {
+            console.say("--tolerance was not needed: the equations were solved directly");
+        }
         if !found.reached {
             console.say(console.bad(NOT_REACHED));
         }
         model.save(&self.output, &Fitted::notes(), self.store_weights)?;
-        if let Some(checkpoint) = &self.checkpoint {
-            checkpoint.remove()?;
-        }
         console.say(format!("wrote {}", self.output.display()));
         let report = FitReport {
             map,
@@ -283,6 +331,10 @@ impl Plan {
             output: self.output.display().to_string(),
         };
         session.publish("fit", &report)?;
+        // All that there is to say is safe now.
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.remove()?;
+        }
         Ok(if found.reached { Ending::Done } else { Ending::NotRecovered })
     }
 }

@@ -3,10 +3,11 @@
 use crate::blocks;
 use crate::cli::Ending;
 use crate::console::{grouped, plural};
+use crate::output::Files;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
-use crate::{generate_sets, interrupt, output};
+use crate::{generate_sets, output};
 use attnlearn::data::{
     Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
     TeacherStream, check_size,
@@ -130,8 +131,13 @@ struct GenerateReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read(&self.layer).write([&self.output]).write(&self.layer_out)
+    }
+
     /// Draws or reads the teacher, and checks the rest.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let at_least_one = |flag: &str, value: u64| match value {
             0 => Err(Error::input(flag, "is 0", "give at least 1")),
             _ => Ok(()),
@@ -148,7 +154,7 @@ impl Args {
                 y_dtype: self.dtype.into(),
                 d: self.d,
             };
-            return Ok(Plan::Sets(Box::new(self.sets.check(spec, common, session)?)));
+            return Ok(Plan::Sets(Box::new(self.sets.check(spec, common)?)));
         }
         let inputs = self.inputs.unwrap_or_default();
         let x_dtype = match (self.x_dtype, inputs) {
@@ -164,7 +170,6 @@ impl Args {
             (None, _) => self.dtype.into(),
         };
         FileFormat::of_name(&self.output)?;
-        output::distinct(&[Some(&self.output), self.layer_out.as_deref(), session.json_file()])?;
         self.layer_out.as_deref().map_or(Ok(()), output::writable_layer)?;
 
         let (teacher, spec) = match &self.layer {
@@ -233,7 +238,6 @@ impl Plan {
 
 impl LayerPlan {
     fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let (settings, shape) = (&self.settings, self.shape);
         let columns = Columns { x: Some(settings.x_dtype), y: Some(settings.y_dtype) };
         let writer = ExampleWriter::create(&self.output, shape, settings.examples, columns)?;

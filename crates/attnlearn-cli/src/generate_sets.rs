@@ -2,8 +2,6 @@
 
 use crate::cli::Ending;
 use crate::console::grouped;
-use crate::interrupt;
-use crate::output;
 use crate::session::Session;
 use crate::sets::each_block;
 use crate::values::{self, Inputs};
@@ -74,7 +72,7 @@ pub struct Common {
 
 impl SetFlags {
     /// Draws the target, and checks the rest.
-    pub fn check(&self, spec: &TargetSpec, common: Common, session: &Session) -> Result<Plan> {
+    pub fn check(&self, spec: &TargetSpec, common: Common) -> Result<Plan> {
         let tokens = match common.inputs {
             None | Some(Inputs::Sphere) => Tokens::Sphere,
             Some(Inputs::Gaussian) => Tokens::Gaussian,
@@ -87,7 +85,6 @@ impl SetFlags {
         check_sets_size(SetShape { keys: inputs.keys, d: inputs.d, targets: 1 }, common.examples, "--keys, --d")?;
         let target = Target::new(spec, inputs, self.target_seed)?;
         FileFormat::of_name(&common.output)?;
-        output::distinct(&[Some(&common.output), session.json_file()])?;
         let stream = SetStream::new(target, common.seed, common.examples).with_noise(self.noise)?;
         let columns =
             SetColumns { x: Some(common.x_dtype), y: Some(common.y_dtype), length: inputs.min_keys < inputs.keys, weight: false };
@@ -106,7 +103,6 @@ impl SetFlags {
 impl Plan {
     /// Draws and writes.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let mut writer = SetWriter::create(&self.output, self.stream.shape(), self.settings.examples, self.columns)?;
         {
             let bar = session.bar(self.settings.examples, "sets");

@@ -2,6 +2,7 @@
 
 use crate::cli::Ending;
 use crate::output;
+use crate::output::Files;
 use crate::session::Session;
 use attnlearn::Result;
 use attnlearn::layer::Mask;
@@ -71,10 +72,14 @@ struct ImportReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read(ModelFile::files(&self.model)).write([&self.output])
+    }
+
     /// Reads the layer and checks it against its tensors.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let model = ModelFile::open(&self.model)?;
-        output::distinct(&[Some(&self.output), session.json_file()])?;
         output::writable_layer(&self.output)?;
         let request = Request { layer: self.layer, heads: self.heads, prefix: self.prefix, causal: self.causal };
         let imported = model.import(&request)?;

@@ -4,7 +4,7 @@ use crate::cli::Ending;
 use crate::console::{Console, grouped, number};
 use crate::heatmap::{self, Panel};
 use crate::inspect_sets::{SetSample, describe, say_model};
-use crate::interrupt;
+use crate::output::Files;
 use crate::session::Session;
 use attnlearn::Result;
 use attnlearn::data::{
@@ -183,9 +183,13 @@ impl Sample {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.file])
+    }
+
     /// Looks.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::end_when_asked()?;
         let console = &session.console;
         let summary = inspect(&self.file)?;
         say_summary(console, &summary);

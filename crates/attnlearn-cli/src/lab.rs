@@ -2,6 +2,7 @@
 
 use crate::cli::Ending;
 use crate::console::{Console, complain, duration, grouped};
+use crate::output::Files;
 use crate::progress::Bar;
 use crate::session::Session;
 use crate::{interrupt, output};
@@ -167,13 +168,8 @@ fn agreed<T: PartialEq + Display>(flag: &str, asked: Option<T>, kept: Option<T>,
 }
 
 impl RunArgs {
-    /// Refuses outputs that would overwrite each other, the configuration, or what experiments keep.
+    /// Refuses outputs that would overwrite what experiments keep.
     fn check_outputs(&self, json: Option<&Path>) -> Result<()> {
-        let page = self.out.join("report.html");
-        let findings = self.findings.clone().unwrap_or_else(|| self.out.join("findings.md"));
-        let outputs = [Some(&*findings), json, Some(&*page)];
-        output::distinct(&outputs)?;
-        self.config.as_deref().map_or(Ok(()), |config| output::spares(config, &outputs))?;
         for path in [self.findings.as_deref(), json].into_iter().flatten() {
             if let Some(entry) = all().iter().find(|entry| output::within(path, &self.out.join(entry.name()))) {
                 return Err(Error::input(
@@ -190,6 +186,17 @@ impl RunArgs {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        match &self.command {
+            Command::List(_) => Files::default(),
+            Command::Run(args) => {
+                let findings = args.findings.clone().unwrap_or_else(|| args.out.join("findings.md"));
+                Files::default().read(&args.config).write([findings, args.out.join("report.html")])
+            }
+        }
+    }
+
     /// Finds the experiments and reads the configuration.
     pub fn check(self, session: &Session) -> Result<Plan> {
         match self.command {
@@ -273,7 +280,7 @@ fn list(entries: Vec<(&'static dyn Entry, Option<toml::Table>)>, session: &Sessi
 }
 
 fn run(plan: &Experiments, session: &Session) -> Result<()> {
-    interrupt::listen()?;
+    interrupt::listen();
     let console = &session.console;
     let watch = LabWatch { session, bar: Mutex::new(None) };
     let ran = plan.run(&watch);

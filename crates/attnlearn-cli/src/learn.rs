@@ -3,15 +3,17 @@
 use crate::cli::Ending;
 use crate::console::{duration, error, grouped, plural};
 use crate::learn_watch::LearnWatch;
+use crate::output::Files;
 use crate::session::Session;
 use crate::{interrupt, output, page, report, values};
 use attnlearn::Result;
-use attnlearn::data::{ExampleFile, ExampleSource};
+use attnlearn::data::{Claim, ExampleFile, ExampleSource};
 use attnlearn::descend::{Choice, HeadCount, Learner, Outcome, Rank};
 use attnlearn::learn::{self, Answer, Descended, Heads, Keeping, Settings};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Learn a layer from examples in a file.
 ///
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 ///
 /// By default descent comes first, which also learns layers of real size, with biases, low rank and causal mask; if it does not recover a small
 /// layer, the six phases of Chen and Li follow. Descent keeps its state every minute and at Ctrl-C, together with the best layer so far, and
-/// --resume continues from there bit for bit.
+/// --resume continues from there bit for bit, in the six phases too.
 ///
 /// The exit code is 0 if the layer was recovered and 1 if not; the outcome says why. What was found is written in either
 /// case; if nothing was found, nothing is written.
@@ -82,12 +84,15 @@ pub struct Args {
     /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered.
     #[arg(long)]
     noise: bool,
-    /// Descend: where the search is kept every minute and at Ctrl-C [default: OUTPUT.checkpoint].
+    /// Descend: where the search is kept every minute, at Ctrl-C and when it is over, until the result is written [default: OUTPUT.checkpoint].
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Descend: continue the search that was kept.
     #[arg(long)]
     resume: bool,
+    /// Descend: seconds between two checkpoints [default: 60].
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+    checkpoint_every: Option<Duration>,
     /// Find the wide directions of the convex body by linear programs instead of eigenvectors: slower.
     #[arg(long)]
     linear_programs: bool,
@@ -125,19 +130,21 @@ pub struct Plan {
     output: PathBuf,
     page: Option<PathBuf>,
     before_polish: Option<PathBuf>,
+    _claim: Claim,
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        let beside = learn::checkpoint_beside(&self.output);
+        let checkpoint = self.checkpoint.as_ref().unwrap_or(&beside);
+        Files::default().read([&self.examples]).write([&self.output, checkpoint]).write(&self.report).write(&self.before_polish)
+    }
+
     /// Opens the examples and checks the settings against them.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let examples = ExampleFile::open(&self.examples)?;
-        output::distinct(&[
-            Some(&self.output),
-            self.before_polish.as_deref(),
-            self.report.as_deref(),
-            self.checkpoint.as_deref(),
-            session.json_file(),
-        ])?;
+        let claim = Claim::take(&self.output)?;
         output::writable_layer(&self.output)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
@@ -166,7 +173,12 @@ impl Args {
             before_polish: self.before_polish.is_some(),
             sculpture: self.report.is_some(),
         };
-        let keeping = Keeping { checkpoint: self.checkpoint, layer: Some(self.output.clone()), resume: self.resume };
+        let keeping = Keeping {
+            checkpoint: self.checkpoint,
+            layer: Some(self.output.clone()),
+            resume: self.resume,
+            every: self.checkpoint_every,
+        };
         let plan = Plan {
             place: self.examples.display().to_string(),
             examples,
@@ -175,6 +187,7 @@ impl Args {
             output: self.output,
             page: self.report,
             before_polish: self.before_polish,
+            _claim: claim,
         };
         plan.learning()?;
         Ok(plan)
@@ -188,7 +201,7 @@ impl Plan {
 
     /// Learns.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
+        interrupt::listen();
         let plan = self.learning()?;
         let answer = plan.run(&LearnWatch::new(session))?;
         match &answer {
@@ -201,7 +214,6 @@ impl Plan {
         }
         session.console.gap();
         let written = answer.save(&self.output)?;
-        plan.forget()?;
         let layer = written.then(|| self.output.display().to_string());
         match &layer {
             Some(name) => session.console.say(format!("wrote {name}")),
@@ -221,6 +233,8 @@ impl Plan {
             Answer::Descended(found) => session.publish("learn", &found.report(layer))?,
             Answer::Sculpted(found) => session.publish("learn", &found.report(layer))?,
         }
+        // All that there is to say is safe now.
+        plan.forget()?;
         if answer.recovered() {
             return Ok(Ending::Done);
         }

@@ -45,6 +45,7 @@ mod report;
 mod score;
 mod session;
 mod sets;
+mod signals;
 mod values;
 mod verify;
 

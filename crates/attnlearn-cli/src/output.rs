@@ -1,6 +1,6 @@
 //! Files to be written: checked before the work, written whole after it.
 
-use attnlearn::data::{AtomicFile, FileFormat};
+use attnlearn::data::{AtomicFile, FileFormat, destination};
 use attnlearn::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -18,23 +18,86 @@ pub fn writable_layer(path: &Path) -> Result<()> {
     writable(path)
 }
 
-/// Fails if two of the outputs would overwrite each other.
-pub fn distinct(outputs: &[Option<&Path>]) -> Result<()> {
-    let given: Vec<&Path> = outputs.iter().flatten().copied().collect();
-    for (i, path) in given.iter().enumerate() {
-        if given[..i].iter().any(|other| same_place(path, other)) {
-            return Err(Error::input(path.display().to_string(), "is given for two different outputs", "give each its own name"));
-        }
-    }
-    Ok(())
+/// The files that a run reads and those that it writes: declared by every command, and checked in one place before anything is opened.
+#[derive(Debug, Default)]
+pub struct Files {
+    reads: Vec<PathBuf>,
+    writes: Vec<PathBuf>,
 }
 
-/// Fails if an output would overwrite an input.
-#[cfg(feature = "lab")]
-pub fn spares(input: &Path, outputs: &[Option<&Path>]) -> Result<()> {
-    match outputs.iter().flatten().find(|output| same_place(input, output)) {
-        Some(output) => Err(Error::input(output.display().to_string(), "would overwrite what is read", "give another name")),
-        None => Ok(()),
+impl Files {
+    /// Reads these.
+    pub fn read(mut self, paths: impl IntoIterator<Item: AsRef<Path>>) -> Self {
+        self.reads.extend(paths.into_iter().map(|path| path.as_ref().to_owned()));
+        self
+    }
+
+    /// Writes these.
+    pub fn write(mut self, paths: impl IntoIterator<Item: AsRef<Path>>) -> Self {
+        self.writes.extend(paths.into_iter().map(|path| path.as_ref().to_owned()));
+        self
+    }
+
+    /// Whether a path has been declared.
+    #[cfg(test)]
+    pub fn declares(&self, path: &Path) -> bool {
+        self.reads.iter().chain(&self.writes).any(|known| known == path)
+    }
+
+    /// Refuses an output that would overwrite an input or another output, under whatever names.
+    pub fn check(&self) -> Result<()> {
+        let reads: Vec<Place> = self.reads.iter().map(|path| Place::of(path)).collect();
+        let writes: Vec<Place> = self.writes.iter().map(|path| Place::of(path)).collect();
+        for (i, (path, place)) in self.writes.iter().zip(&writes).enumerate() {
+            let refuse = |problem: &str, remedy: &str| Err(Error::input(path.display().to_string(), problem, remedy));
+            if writes[..i].iter().any(|other| other.same(place)) {
+                return refuse("is given for two different outputs", "give each its own name");
+            }
+            if reads.iter().any(|other| other.same(place)) {
+                return refuse("would overwrite what is read", "give another name");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a name leads.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// To a file that is there: its device and its number on it, which all its names share.
+    #[cfg(unix)]
+    There(u64, u64),
+    /// The same where files have no numbers: its one name.
+    #[cfg(not(unix))]
+    There(PathBuf),
+    /// To nothing yet.
+    Nowhere(PathBuf),
+}
+
+impl Place {
+    fn of(path: &Path) -> Self {
+        #[cfg(unix)]
+        if let Ok(about) = std::fs::metadata(path) {
+            use std::os::unix::fs::MetadataExt;
+            return Self::There(about.dev(), about.ino());
+        }
+        #[cfg(not(unix))]
+        if let Ok(path) = path.canonicalize() {
+            return Self::There(path);
+        }
+        let end = destination(path).unwrap_or_else(|_| path.to_owned());
+        Self::Nowhere(resolved(&end).unwrap_or(end))
+    }
+
+    /// Names of files that are not there yet may differ in case and mean one file, depending on the file system: that is not tried.
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nowhere(a), Self::Nowhere(b)) => {
+                let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+                a.parent() == b.parent() && name(a) == name(b)
+            }
+            _ => self == other,
+        }
     }
 }
 
@@ -46,12 +109,12 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a file is, or would be, in a folder or in one of its folders.
-#[cfg(feature = "lab")]
 pub fn within(path: &Path, folder: &Path) -> bool {
-    resolved(path).zip(resolved(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
+    let path = destination(path).unwrap_or_else(|_| path.to_owned());
+    resolved(&path).zip(resolved(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
 }
 
-/// Whether two names mean one file, which may not be there yet.
+/// Whether two names mean one file or folder, which may not be there yet.
 pub fn same_place(a: &Path, b: &Path) -> bool {
-    a == b || resolved(a).is_some_and(|a| Some(a) == resolved(b))
+    Place::of(a).same(&Place::of(b))
 }

@@ -2,10 +2,11 @@
 
 use crate::cli::Ending;
 use crate::console::grouped;
+use crate::output;
+use crate::output::Files;
 use crate::session::Session;
 use crate::sets::each_block;
 use crate::values::Float;
-use crate::{interrupt, output};
 use attnlearn::Result;
 use attnlearn::data::{FileFormat, SetColumns, SetWriter, Targets, open_sets};
 use attnlearn::features::{FittedModel, SetBlock, SetShape, SetSource};
@@ -49,13 +50,17 @@ struct PredictReport {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.model, &self.data]).write([&self.output])
+    }
+
     /// Opens both files.
-    pub fn check(self, session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let model = FittedModel::load(&self.model)?;
         let data = open_sets(&self.data, Targets::Ignored)?;
         model.check_sets(data.shape(), &self.data.display().to_string())?;
         FileFormat::of_name(&self.output)?;
-        output::distinct(&[Some(&self.output), session.json_file()])?;
         output::writable(&self.output)?;
         Ok(Plan { model, data, output: self.output, dtype: self.dtype })
     }
@@ -64,7 +69,6 @@ impl Args {
 impl Plan {
     /// Predicts.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let (n, targets) = (self.data.len(), self.model.intercept.len());
         let shape = SetShape { targets, ..self.data.shape() };
         let columns = SetColumns { x: None, y: Some(self.dtype.into()), length: false, weight: false };

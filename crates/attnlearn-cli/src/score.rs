@@ -1,7 +1,7 @@
 //! `attnlearn score`: the error of a fitted model on sets with targets.
 
 use crate::cli::Ending;
-use crate::interrupt;
+use crate::output::Files;
 use crate::session::Session;
 use crate::sets::each_block;
 use attnlearn::data::{Targets, open_sets};
@@ -36,6 +36,11 @@ struct ScoreReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.model, &self.data])
+    }
+
     /// Opens both files.
     pub fn check(self) -> Result<Plan> {
         let model = FittedModel::load(&self.model)?;
@@ -54,7 +59,6 @@ impl Args {
 impl Plan {
     /// Scores.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let prediction = self.model.prepare()?;
         let mut scores = Scores::new(self.model.intercept.len());
         {

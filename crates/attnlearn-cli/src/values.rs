@@ -7,6 +7,7 @@ use attnlearn::layer::AttentionLayer;
 use attnlearn::learn::Heads;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
+use std::time::Duration;
 
 /// Input distributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -136,6 +137,12 @@ pub fn positive(text: &str) -> Result<f64, String> {
         Ok(v) if v.is_finite() && v > 0.0 => Ok(v),
         _ => Err("give a positive number".into()),
     }
+}
+
+/// A time, not negative.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "give a number of seconds".into())
 }
 
 /// A number above 0 and below 1.

@@ -2,9 +2,10 @@
 
 use crate::cli::Ending;
 use crate::console::error;
+use crate::output::Files;
 use crate::report::{self, describe};
 use crate::session::Session;
-use crate::{interrupt, values};
+use crate::values;
 use attnlearn::certify::{Certificate, CertifySettings, certify};
 use attnlearn::data::{Block, ExampleFile, ExampleSource, Shape, Watched, check_size};
 use attnlearn::layer::AttentionLayer;
@@ -64,8 +65,13 @@ struct VerifyReport<'a> {
 }
 
 impl Args {
+    /// What it reads and writes.
+    pub fn files(&self) -> Files {
+        Files::default().read([&self.layer, &self.examples])
+    }
+
     /// Opens both files.
-    pub fn check(self, _session: &Session) -> Result<Plan> {
+    pub fn check(self) -> Result<Plan> {
         let layer = AttentionLayer::load(&self.layer)?;
         let examples = ExampleFile::open(&self.examples)?;
         let (shape, place) = (examples.shape(), self.examples.display().to_string());
@@ -84,7 +90,6 @@ impl Args {
 impl Plan {
     /// Certifies.
     pub fn run(self, session: &Session) -> Result<Ending> {
-        interrupt::listen()?;
         let console = &session.console;
         let n = self.examples.len().unwrap_or(0);
         let certificate = {

@@ -211,7 +211,7 @@ pub fn learn(
         before_polish: false,
         sculpture,
     };
-    let keeping = Keeping { checkpoint, layer: None, resume };
+    let keeping = Keeping { checkpoint, layer: None, resume, every: None };
     let answer = run(py, progress.as_ref(), |line| {
         let plan = settings.check(&source, "examples", &keeping)?;
         let answer = plan.run(&Told { line, live: Mutex::new(None) })?;

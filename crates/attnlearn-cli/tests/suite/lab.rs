@@ -149,14 +149,14 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn learners_write_pages() {
     let bench = Workbench::new();
-    bench.good("demo --quiet --report demo.html");
+    bench.good("demo --quiet --report demo.html -o layer.safetensors");
     let page = String::from_utf8(bench.read("demo.html")).expect("UTF-8");
     for part in [
         "recovered",
         "The body being sculpted",
         "head 1: true",
         "What is guaranteed",
-        "attnlearn demo --quiet",
+        "attnlearn demo --quiet --report",
         "href=\"layer.safetensors\"",
     ] {
         assert!(page.contains(part), "{part}");
@@ -171,6 +171,6 @@ fn learners_write_pages() {
     for (what, file) in [("examples", "e.npz"), ("layer", "l.safetensors"), ("result", "r.json")] {
         assert!(page.contains(&format!("<a href=\"../{file}\">{what} {file}</a>")), "{file}");
     }
-    bench.refused("demo --report layer.safetensors", &["two different outputs"]);
+    bench.refused("demo --report layer.safetensors -o layer.safetensors", &["two different outputs"]);
     bench.refused("learn e.npz --heads 2 -o m.safetensors --report nowhere/p.html", &["nowhere"]);
 }

@@ -3,6 +3,8 @@
 mod bad_input;
 mod common;
 mod features;
+mod files;
+mod kills;
 mod lab;
 mod learning;
 mod memory;
@@ -10,4 +12,5 @@ mod models;
 mod program;
 mod readme;
 mod round_trip;
+mod signals;
 mod transformer;

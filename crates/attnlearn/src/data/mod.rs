@@ -13,8 +13,9 @@ mod watched;
 pub(crate) use block::work_bytes;
 pub use block::{Block, block_bytes, check_size};
 pub use file::{
-    AtomicFile, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
-    SetColumns, SetFile, SetWriter, Targets, TensorSummary, inspect, open_sets, remove_partial_files, write_atomically,
+    AtomicFile, Claim, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
+    SetColumns, SetFile, SetWriter, Targets, TensorSummary, destination, inspect, mapped_file, open_sets, remove_partial_files,
+    write_atomically,
 };
 #[cfg(feature = "parquet")]
 pub use file::{PARQUET_THREAD, ParquetSets};

@@ -141,6 +141,10 @@ mod tests {
             saves += 1;
         }
         assert!(saves > 3, "{saves}");
+        // Kept at its end, it is over, and nothing is tried again.
+        learner.save(&path).unwrap();
+        let mut learner = Learner::resume(&examples, wanted.clone(), &std::fs::read(&path).unwrap(), "here").unwrap();
+        assert!(learner.advance(&|| false).unwrap());
         let parts = learner.outcome().unwrap();
         assert_eq!((parts.layer, parts.tries), (whole.layer, whole.tries));
     }

@@ -213,6 +213,10 @@ impl<'a> Learner<'a> {
 
     /// Goes on for a while; whether all is over.
     pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
+        // A search that was kept at its end is continued there.
+        if next_form(&self.wanted, &self.examples.train, &self.tries).is_none() {
+            return Ok(true);
+        }
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
         let student = self.run.student()?;
         let nmse = self.run.nmse_of(&student)?;

@@ -9,10 +9,8 @@ use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Time between two checkpoints.
-const INTERVAL: Duration = Duration::from_secs(60);
 /// Held-out NMSE at which a layer counts as recovered.
 const RECOVERED: f64 = 1e-12;
 /// Numbers that are kept in memory, at most.
@@ -148,10 +146,14 @@ impl Descent {
                 watch.tell(Event::Tried(&learner.tries[tried - 1]));
             }
             watch.tell(Event::Step(&learner));
-            if let (Some(path), true) = (&self.keeping.checkpoint, saved.elapsed() >= INTERVAL) {
+            if let (Some(path), true) = (&self.keeping.checkpoint, saved.elapsed() >= self.keeping.interval()) {
                 learner.save(path)?;
                 saved = Instant::now();
             }
+        }
+        // What follows may be stopped too, and then goes on from here.
+        if let Some(path) = &self.keeping.checkpoint {
+            learner.save(path)?;
         }
         learner.outcome()
     }

@@ -1,33 +1,45 @@
 //! Where a search is kept while it goes on, so that it can be continued bit for bit.
 
 use super::descent::Descended;
-use crate::data::AtomicFile;
+use crate::data::{AtomicFile, Claim};
 use crate::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time between two checkpoints, if nothing else is said.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// What is kept of a search, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
-    /// The search itself, every minute and when it is stopped. Beside the layer if that has a place and this has none.
+    /// The search itself, every minute (or [`Self::every`]), when it is stopped and when it is over. Beside the layer if that has a place and this has none.
     pub checkpoint: Option<PathBuf>,
     /// The best layer so far, when it is stopped.
     pub layer: Option<PathBuf>,
     /// Whether to continue the search that is kept there.
     pub resume: bool,
+    /// Time between two checkpoints (default: a minute).
+    pub every: Option<Duration>,
 }
 
 impl Keeping {
     /// The first setting given, by the name of its flag.
     pub(super) fn given(&self) -> Option<&'static str> {
-        let flags = [("--checkpoint", self.checkpoint.is_some()), ("--resume", self.resume)];
+        let flags = [
+            ("--checkpoint", self.checkpoint.is_some()),
+            ("--resume", self.resume),
+            ("--checkpoint-every", self.every.is_some()),
+        ];
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
     /// With a checkpoint wherever there can be one; fails now if it cannot be written later, or if there is none to continue.
     pub(super) fn check(&self) -> Result<Self> {
-        let checkpoint = self.checkpoint.clone().or_else(|| self.layer.as_deref().map(beside));
+        let checkpoint = self.checkpoint.clone().or_else(|| self.layer.as_deref().map(checkpoint_beside));
         if let Some(path) = &checkpoint {
+            // While another run keeps its search here, it is neither to be continued nor removed.
+            drop(Claim::take(path)?);
             if self.resume != path.exists() {
                 let (problem, remedy) = if self.resume {
                     ("there is no search to continue", "leave --resume out")
@@ -48,6 +60,16 @@ impl Keeping {
         self.layer.as_deref().map_or(Ok(()), |path| found.outcome.layer.save(path, &found.notes()))
     }
 
+    /// Time between two checkpoints.
+    pub(super) fn interval(&self) -> Duration {
+        self.every.unwrap_or(INTERVAL)
+    }
+
+    /// Claims the checkpoint: two searches that keep themselves in one place would lose one another's.
+    pub(super) fn claim(&self) -> Result<Option<Claim>> {
+        self.checkpoint.as_deref().map(Claim::take).transpose()
+    }
+
     /// Removes the checkpoint: the search is over.
     pub(super) fn forget(&self) -> Result<()> {
         match self.checkpoint.as_deref().map(|path| (path, fs::remove_file(path))) {
@@ -57,8 +79,8 @@ impl Keeping {
     }
 }
 
-/// The name of the checkpoint of a layer's file.
-fn beside(layer: &Path) -> PathBuf {
+/// The checkpoint of a search whose layer is to go to a file: beside it.
+pub fn checkpoint_beside(layer: &Path) -> PathBuf {
     let mut name = layer.as_os_str().to_owned();
     name.push(".checkpoint");
     name.into()

@@ -21,15 +21,15 @@ mod watch;
 
 pub use answer::{Answer, Sculpted};
 pub use descent::{Descended, Noise};
-pub use keeping::Keeping;
+pub use keeping::{Keeping, checkpoint_beside};
 pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
 pub use settings::{FEW, Heads, Method, Settings};
 pub use telling::{Live, told};
 pub use watch::{Event, Parts, Unwatched, Watch};
 
-use crate::Result;
 use crate::data::{Block, ExampleSource, Watched, scan};
 use crate::sculpt::{self, ValidSettings};
+use crate::{Error, Result};
 use descent::Descent;
 use std::time::Instant;
 use watch::{Phases, Reader, Silent};
@@ -55,15 +55,20 @@ impl Plan<'_> {
             Route::Sculpt(settings) => return Ok(Answer::Sculpted(Box::new(self.sculpt(settings, watch)?))),
             Route::Descend(descent, sculpt) => (descent, sculpt),
         };
+        let _claim = descent.keeping.claim()?;
         let mut found = descent.learn(self.source, watch)?;
         let settings = match sculpt {
             Some(settings) if !found.recovered => settings,
             _ => return Ok(Answer::Descended(Box::new(found))),
         };
         watch.tell(Event::NotByDescent(&found.text));
+        // The search is kept, being over, until the answer is safe: who stops the six phases continues with them.
         descent.keeping.keep(&found)?;
-        descent.keeping.forget()?;
-        let sculpted = self.sculpt(settings, watch)?;
+        let sculpted = self.sculpt(settings, watch).inspect_err(|e| {
+            if let (Error::Interrupted, Some(checkpoint)) = (e, &descent.keeping.checkpoint) {
+                watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.nmse });
+            }
+        })?;
         if sculpted.is_better_than(found.nmse) {
             return Ok(Answer::Sculpted(Box::new(sculpted)));
         }

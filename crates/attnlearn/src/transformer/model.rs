@@ -54,6 +54,15 @@ impl ModelFile {
         Ok(model)
     }
 
+    /// The files that opening this model would read, as far as they can be told.
+    pub fn files(path: &Path) -> Vec<PathBuf> {
+        let file = if path.is_dir() { in_folder(path).ok() } else { Some(path.to_owned()) };
+        let Some(file) = file else { return Vec::new() };
+        let shards = if file.extension().is_some_and(|e| e == "json") { listed(&file).unwrap_or_default() } else { Vec::new() };
+        let config = file.parent().map(|folder| folder.join("config.json"));
+        shards.into_iter().chain(config).chain([file]).collect()
+    }
+
     /// Whether it is no file of this crate: then what is missing in it is a transformer's layer.
     pub fn is_foreign(&self) -> bool {
         self.shards

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use attnlearn::data::{
-    Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, FileFormat, FileKind, InputFile, Shape, inspect,
-    write_atomically,
+    AtomicFile, Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, FileFormat, FileKind, InputFile, Shape,
+    inspect, write_atomically,
 };
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::{Mat, row_major};
@@ -230,6 +230,115 @@ fn files_get_ordinary_permissions() {
     write_atomically(&atomic, b"b").expect("writable");
     let mode = |path| fs::metadata(path).expect("there").permissions().mode();
     assert_eq!(mode(&plain), mode(&atomic));
+}
+
+/// What replaces a file has its permissions.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("file");
+    for mode in [0o640, 0o600, 0o666, 0o755, 0o604] {
+        fs::write(&path, "before").expect("writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
+        let before = fs::metadata(&path).expect("there");
+        write_atomically(&path, b"after").expect("writable");
+        let after = fs::metadata(&path).expect("there");
+        assert_eq!((after.mode() & 0o7777, after.uid(), after.gid()), (mode, before.uid(), before.gid()));
+        assert_eq!(fs::read(&path).expect("there"), b"after");
+    }
+}
+
+/// A file of another owner, as far as the system lets us have one.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_replaced_keeps_its_owner() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("file");
+    fs::write(&path, "before").expect("writable");
+    // Who may not give files away has nothing to keep here.
+    let given = chown(&path, Some(1234), Some(1235)).is_ok();
+    let owner = |path| fs::metadata(path).map(|about| (about.uid(), about.gid())).expect("there");
+    let before = owner(&path);
+    write_atomically(&path, b"after").expect("writable");
+    assert_eq!(owner(&path), before);
+    assert!(!given || before == (1234, 1235));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_write_protected_is_not_replaced() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&path, "dear").expect("writable");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("ours");
+    std::os::unix::fs::symlink("file", &link).expect("links");
+    for name in [&path, &link] {
+        let said = write_atomically(name, b"other").expect_err("protected").to_string();
+        assert!(said.contains("is write-protected; give another name"), "{said}");
+    }
+    assert_eq!(fs::read(&path).expect("there"), b"dear");
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2);
+}
+
+/// A link stays one, also one that leads to nothing yet, and what it leads to is written beside its place.
+#[cfg(unix)]
+#[test]
+fn links_stay_links() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("sub")).expect("writable");
+    fs::write(path("sub/there"), "before").expect("writable");
+    symlink("sub/there", path("relative")).expect("links");
+    symlink(path("relative"), path("absolute")).expect("links");
+    symlink("sub/new", path("dangling")).expect("links");
+    for (link, target) in [("relative", "sub/there"), ("absolute", "sub/there"), ("dangling", "sub/new")] {
+        let file = AtomicFile::create(&path(link)).expect("writable");
+        assert_eq!(fs::read_dir(path("sub")).expect("there").filter(|e| is_part(e)).count(), 1, "{link}");
+        std::io::Write::write_all(&mut file.handle().expect("a handle"), link.as_bytes()).expect("writable");
+        file.commit().expect("moved");
+        assert!(fs::symlink_metadata(path(link)).expect("there").is_symlink(), "{link}");
+        assert_eq!(fs::read(path(target)).expect("there"), link.as_bytes());
+    }
+    // Other names of a file keep what was there.
+    fs::hard_link(path("sub/there"), path("other")).expect("links");
+    write_atomically(&path("sub/there"), b"new").expect("writable");
+    assert_eq!(fs::read(path("other")).expect("there"), b"absolute");
+    // Links in a ring lead nowhere.
+    symlink("ring", path("ring")).expect("links");
+    let said = write_atomically(&path("ring"), b"").expect_err("nowhere").to_string();
+    assert!(said.contains("leads nowhere"), "{said}");
+}
+
+#[cfg(unix)]
+fn is_part(entry: &std::io::Result<fs::DirEntry>) -> bool {
+    entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with(".part"))
+}
+
+/// Of several files that are written to one place at once none takes another for left over, and the last one stays.
+#[cfg(unix)]
+#[test]
+fn files_that_are_being_written_are_not_taken_for_left_over() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("file");
+    fs::write(folder.path().join(".file.abc123.part"), "left over").expect("writable");
+    // Not ours, by their names.
+    for name in [".file.abc.part", ".file.npz.abc123.part", "file.abc123.part"] {
+        fs::write(folder.path().join(name), "somebody's").expect("writable");
+    }
+    std::thread::scope(|scope| {
+        for number in 0..4_u8 {
+            let path = &path;
+            scope.spawn(move || (0..100).for_each(|_| write_atomically(path, &[number; 1000]).expect("writable")));
+        }
+    });
+    let bytes = fs::read(&path).expect("there");
+    assert!(bytes.len() == 1000 && bytes.iter().all(|byte| *byte == bytes[0]));
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 4);
 }
 
 #[test]

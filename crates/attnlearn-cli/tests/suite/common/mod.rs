@@ -29,6 +29,8 @@ impl Workbench {
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attnlearn"));
         command.current_dir(self.0.path()).args(line.split_whitespace()).env_remove("NO_COLOR");
+        #[cfg(unix)]
+        heedful(&mut command);
         command
     }
 
@@ -90,6 +92,22 @@ impl Run {
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}
+
+/// Lets a program hear signals that the tests themselves were told to ignore, as jobs of a script are.
+#[cfg(unix)]
+fn heedful(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec only functions may be called that a signal handler may call; `signal` is one.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod atomic;
 mod bytes;
+mod claim;
 mod examples;
 mod inspect;
 mod npy;
@@ -19,7 +20,9 @@ mod sets;
 mod tensor;
 mod writer;
 
-pub use atomic::{AtomicFile, remove_partial_files, write_atomically};
+pub use atomic::{AtomicFile, destination, remove_partial_files, write_atomically};
+pub use bytes::mapped_file;
+pub use claim::Claim;
 pub use examples::{ExampleFile, InputFile};
 pub use inspect::{FileKind, FileSummary, ModelSummary, TensorSummary, inspect};
 #[cfg(feature = "parquet")]

@@ -8,7 +8,9 @@ use crate::words::quoted;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Cursor, Seek, Write};
+use std::io::{self, Cursor, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zip::read::{ArchiveOffset, Config};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -59,31 +61,73 @@ fn range_within(bytes: &[u8], start: u64, len: u64) -> Option<(usize, &[u8])> {
     Some((start, bytes.get(start..start.checked_add(len)?)?))
 }
 
+/// A file that swallows what comes after it was given up. The archive's writer completes what it is dropped with, and where that fails, as on a full
+/// disk, it prints a line of its own, though the failure has been returned already.
+struct Quiet {
+    file: File,
+    over: Arc<AtomicBool>,
+}
+
+impl Write for Quiet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
+        let written = self.file.write(bytes);
+        if written.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::Interrupted) {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Quiet {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// Gives the file up when it is dropped.
+struct GiveUp(Arc<AtomicBool>);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes the first array straight into the archive. The others wait in unnamed files next to it: an archive is written
 /// from front to back, with checksums.
 pub(crate) struct NpzSink {
-    archive: ZipWriter<File>,
+    /// Dropped before the archive.
+    over: GiveUp,
+    archive: ZipWriter<Quiet>,
     waiting: Vec<(TensorSpec, File)>,
 }
 
 impl NpzSink {
     pub fn create(file: &AtomicFile, tensors: &[TensorSpec]) -> Result<Self> {
         let io_error = |e| Error::io(file.path(), e);
-        let mut archive = ZipWriter::new(file.handle()?);
-        let mut waiting = Vec::new();
+        let over = Arc::new(AtomicBool::new(false));
+        let archive = ZipWriter::new(Quiet { file: file.handle()?, over: over.clone() });
+        let mut sink = Self { over: GiveUp(over), archive, waiting: Vec::new() };
         for (i, tensor) in tensors.iter().enumerate() {
             if i == 0 {
-                begin(&mut archive, tensor).map_err(io_error)?;
+                begin(&mut sink.archive, tensor).map_err(io_error)?;
             } else {
-                waiting.push((tensor.clone(), tempfile::tempfile_in(file.folder()).map_err(io_error)?));
+                sink.waiting.push((tensor.clone(), tempfile::tempfile_in(file.folder()).map_err(io_error)?));
             }
         }
-        Ok(Self { archive, waiting })
+        Ok(sink)
     }
 }
 
 /// Begins a member of the archive.
-fn begin(archive: &mut ZipWriter<File>, tensor: &TensorSpec) -> io::Result<()> {
+fn begin(archive: &mut ZipWriter<Quiet>, tensor: &TensorSpec) -> io::Result<()> {
     // As NumPy does, every member is given the 64-bit sizes that those over 4 GiB need.
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
     archive.start_file(format!("{}.npy", tensor.name), options)?;
@@ -98,13 +142,19 @@ impl TensorSink for NpzSink {
         }
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
-        for (tensor, file) in &mut self.waiting {
-            begin(&mut self.archive, tensor)?;
-            file.rewind()?;
-            io::copy(file, &mut self.archive)?;
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        // What is declared last is dropped first: the file is given up, if it comes to that, before the archive is dropped.
+        let Self { over, mut archive, waiting } = *self;
+        let over = over;
+        if over.0.load(Ordering::Relaxed) {
+            return Err(io::Error::other("an earlier part of the archive could not be written"));
         }
-        self.archive.finish()?;
+        for (tensor, mut file) in waiting {
+            begin(&mut archive, &tensor)?;
+            file.rewind()?;
+            io::copy(&mut file, &mut archive)?;
+        }
+        archive.finish()?;
         Ok(())
     }
 }

@@ -12,7 +12,7 @@
 use super::Watch;
 use super::gram::Gram;
 use super::panel::Data;
-use crate::data::AtomicFile;
+use crate::data::{AtomicFile, Claim};
 use crate::features::{MapSpec, Precision, SetBlock, SetSource};
 use crate::hash::{Hash, Summed};
 use crate::linalg::symmetric::Field;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MAGIC: &[u8; 8] = b"attnckpt";
-/// Seconds between two saves.
+/// Time between two saves, if nothing else is said.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Saving takes at most one part in this many of the time.
 const SHARE: u32 = 20;
@@ -33,6 +33,7 @@ const SHARE: u32 = 20;
 pub struct Checkpoint {
     path: PathBuf,
     identity: String,
+    interval: Duration,
 }
 
 impl Checkpoint {
@@ -40,7 +41,13 @@ impl Checkpoint {
     pub fn new(path: &Path, map: &MapSpec, precision: Precision) -> Result<Self> {
         let described = serde_json::to_string(&(map, precision))
             .map_err(|e| Error::input("feature map", format!("cannot be described ({e})"), "give finite numbers"))?;
-        Ok(Self { path: path.to_owned(), identity: described })
+        Ok(Self { path: path.to_owned(), identity: described, interval: INTERVAL })
+    }
+
+    /// Saved about this often instead of every minute; never so often that it takes more than a twentieth of the time.
+    #[must_use]
+    pub fn every(self, interval: Duration) -> Self {
+        Self { interval, ..self }
     }
 
     /// Where it is.
@@ -58,19 +65,20 @@ impl Checkpoint {
 
     /// The sums over all examples: from the file as far as that goes, then by gathering.
     pub(super) fn gather<T: Field>(&self, data: &Data<'_, T>, watch: &dyn Watch) -> Result<Gram> {
+        let _claim = Claim::take(&self.path)?;
         let examples = fingerprint(data.source, watch)?;
         let mut gram = match File::open(&self.path) {
             Ok(file) => self.read(file, data, examples)?,
             Err(e) if e.kind() == ErrorKind::NotFound => Gram::new(data.features(), data.source.shape().targets),
             Err(e) => return Err(Error::io(&self.path, e)),
         };
-        let (mut saved, mut interval) = (Instant::now(), INTERVAL);
+        let (mut saved, mut interval) = (Instant::now(), self.interval);
         let blocks = next(&gram)..data.source.blocks();
         let outcome = gram.add_panels(data, blocks, watch, &mut |gram| {
             if saved.elapsed() >= interval {
                 let start = Instant::now();
                 self.save(gram, examples)?;
-                (saved, interval) = (Instant::now(), INTERVAL.max(SHARE * start.elapsed()));
+                (saved, interval) = (Instant::now(), self.interval.max(SHARE * start.elapsed()));
             }
             Ok(())
         });
