@@ -3,6 +3,7 @@
 use crate::blocks;
 use crate::cli::Ending;
 use crate::console::grouped;
+use crate::interrupt;
 use crate::output::Files;
 use crate::session::Session;
 use crate::values::{self, Float};

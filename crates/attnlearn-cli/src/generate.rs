@@ -7,7 +7,7 @@ use crate::output::Files;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
-use crate::{generate_sets, output};
+use crate::{generate_sets, interrupt, output};
 use attnlearn::data::{
     Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
     TeacherStream, check_size,

@@ -1,6 +1,7 @@
 //! `attnlearn lab` in a program that was built without the experiments: says how to get them.
 
 use crate::cli::Ending;
+use crate::output::Files;
 use crate::session::Session;
 use attnlearn::{Error, Result};
 use std::convert::Infallible;
@@ -21,6 +22,11 @@ pub struct Args {
 pub struct Plan(Infallible);
 
 impl Args {
+    /// Touches none.
+    pub fn files(&self) -> Files {
+        Files::default()
+    }
+
     /// Refuses.
     pub fn check(self, _session: &Session) -> Result<Plan> {
         let remedy = "build it with `cargo install --path crates/attnlearn-cli --features full`";
