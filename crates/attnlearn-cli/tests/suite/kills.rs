@@ -201,5 +201,5 @@ fn fitting_survives_twenty_kills() {
 #[test]
 #[ignore = "slow: twenty runs that are killed and continued; cargo xtask test --all"]
 fn the_lab_survives_twenty_kills() {
-    lab(200, 20).check();
+    lab(60, 20).check();
 }
