@@ -3,7 +3,6 @@
 use crate::blocks;
 use crate::cli::Ending;
 use crate::console::grouped;
-use crate::interrupt;
 use crate::output::Files;
 use crate::session::Session;
 use crate::values::{self, Float};
@@ -91,7 +90,8 @@ impl Plan {
         let evaluator = Evaluator::<f64>::new(&self.layer);
         blocks::write(writer, n, self.shape, session.bar(n, "sequences"), |index, block| {
             self.inputs.fill(index, block)?;
-            evaluator.outputs_until(block, &interrupt::requested)
+            evaluator.outputs(block);
+            Ok(())
         })?;
         session.console.say(format!("wrote {}: outputs of {} sequences", self.output.display(), grouped(n)));
         let report = ApplyReport { settings: &self.settings, shape: self.shape, n, output: self.output.display().to_string() };

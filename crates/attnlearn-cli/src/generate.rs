@@ -7,7 +7,7 @@ use crate::output::Files;
 use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
-use crate::{generate_sets, interrupt, output};
+use crate::{generate_sets, output};
 use attnlearn::data::{
     Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
     TeacherStream, check_size,
@@ -242,7 +242,6 @@ impl LayerPlan {
         let columns = Columns { x: Some(settings.x_dtype), y: Some(settings.y_dtype) };
         let writer = ExampleWriter::create(&self.output, shape, settings.examples, columns)?;
         let stream = TeacherStream::new(&self.teacher, shape.k, settings.inputs, settings.seed, Some(settings.examples));
-        let stream = stream.until(interrupt::requested);
         // Inputs that are stored in single precision are rounded before the teacher sees them: y = F(x) of the x in the file.
         let rounded = settings.x_dtype == Dtype::F32 && settings.inputs != InputDistribution::Boolean;
         let evaluator = rounded.then(|| Evaluator::<f64>::new(&self.teacher));
@@ -251,7 +250,7 @@ impl LayerPlan {
             stream.fill_f64(index, block)?;
             if let Some(evaluator) = &evaluator {
                 round_inputs(block);
-                evaluator.outputs_until(block, &interrupt::requested)?;
+                evaluator.outputs(block);
             }
             Ok(())
         })?;

@@ -109,12 +109,14 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a file is, or would be, in a folder or in one of its folders.
+#[cfg(feature = "lab")]
 pub fn within(path: &Path, folder: &Path) -> bool {
     let path = destination(path).unwrap_or_else(|_| path.to_owned());
     resolved(&path).zip(resolved(folder)).is_some_and(|(path, folder)| path.starts_with(folder))
 }
 
 /// Whether two names mean one file or folder, which may not be there yet.
+#[cfg(feature = "lab")]
 pub fn same_place(a: &Path, b: &Path) -> bool {
     Place::of(a).same(&Place::of(b))
 }

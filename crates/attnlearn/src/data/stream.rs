@@ -16,7 +16,6 @@ pub struct TeacherStream {
     shape: Shape,
     single: Evaluator<f32>,
     double: Evaluator<f64>,
-    stop: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl TeacherStream {
@@ -30,16 +29,10 @@ impl TeacherStream {
             shape: Shape { k, d: teacher.d(), d_out: teacher.d_out() },
             single: Evaluator::new(teacher),
             double: Evaluator::new(teacher),
-            stop: Box::new(|| false),
         }
     }
 
-    /// Examples that end with [`Error::Interrupted`](crate::Error::Interrupted) when `stop` says so: blocks of long sequences take their time.
-    pub fn until(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { stop: Box::new(stop), ..self }
-    }
-
-    fn draw<T: Real>(&self, teacher: &Evaluator<T>, index: u64, block: &mut Block<T>) -> Result<()> {
+    fn draw<T: Real>(&self, teacher: &Evaluator<T>, index: u64, block: &mut Block<T>) {
         debug_assert_eq!(block.shape(), Shape { k: self.k, ..self.shape });
         let capacity = Block::<T>::CAPACITY as u64;
         let left = self.len.map_or(capacity, |len| len.saturating_sub(index.saturating_mul(capacity)));
@@ -47,9 +40,8 @@ impl TeacherStream {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(index);
         self.inputs.fill_first(&mut rng, block, left.min(capacity) as usize);
-        teacher.outputs_until(block, &self.stop)?;
+        teacher.outputs(block);
         block.clear_unused_lanes();
-        Ok(())
     }
 }
 
@@ -63,10 +55,12 @@ impl ExampleSource for TeacherStream {
     }
 
     fn fill_f32(&self, index: u64, block: &mut Block<f32>) -> Result<()> {
-        self.draw(&self.single, index, block)
+        self.draw(&self.single, index, block);
+        Ok(())
     }
 
     fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()> {
-        self.draw(&self.double, index, block)
+        self.draw(&self.double, index, block);
+        Ok(())
     }
 }
