@@ -49,11 +49,13 @@ pub struct StrategySettings {
     pub goal: f64,
     /// How hard to try: 1 is the least number of starts, 10 that of a minute or two for small students (default 10).
     pub effort: f64,
+    /// Numbers that the passes of a refinement may keep; there are no more examples in it (default 2²⁸, 2 GiB).
+    pub pass_numbers: usize,
 }
 
 impl Default for StrategySettings {
     fn default() -> Self {
-        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0 }
+        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0, pass_numbers: 1 << 28 }
     }
 }
 
@@ -182,7 +184,7 @@ impl<'a> Run<'a> {
         let variance = refine.variance()?;
         let single = if plan.large { all.cast() } else { refine.cast() };
         let plain = plain.filter(|_| !plan.large).map(|frame| {
-            let seen = frame.enter(&refine).cast();
+            let seen = frame.enter(refine.clone()).cast();
             (frame, seen)
         });
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
@@ -515,7 +517,7 @@ impl<'a> Run<'a> {
         let (Some((end, newton)), Some(best)) = (&self.state.end, &self.state.best) else { return Ok(None) };
         let end = *end;
         if !self.state.done {
-            let n = most_sequences(&self.form, self.examples.shape.k).min(self.examples.len());
+            let n = most_sequences(&self.form, self.examples.shape.k, self.settings.pass_numbers).min(self.examples.len());
             let some = (n < self.examples.len()).then(|| self.examples.select(&(0..n).collect::<Vec<_>>()));
             let examples = some.as_ref().unwrap_or(self.examples);
             let (mut newton, mut student) = (newton.clone(), best.student.clone());
