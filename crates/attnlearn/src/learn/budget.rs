@@ -51,12 +51,12 @@ pub(super) fn most_numbers(memory: u64) -> usize {
 pub(super) fn check(needed: u64, allowed: u64, what: &str) -> Result<()> {
     if needed > allowed {
         let problem = format!("{what} takes about {}, and {} may be taken", size(needed), size(allowed));
-        return Err(Error::input("memory", problem, format!("allow --memory {needed}, or give fewer examples with --most-examples")));
+        return Err(Error::input("memory", problem, format!("allow more with --memory {:.1}, or read fewer with --most-examples", gib(needed) + 0.05)));
     }
     match available() {
         Some(there) if needed > there => {
             let problem = format!("{what} takes about {}, and there are {}", size(needed), size(there));
-            let remedy = format!("make room, or keep fewer examples with --memory {}", there / 4 * 3);
+            let remedy = format!("make room, or keep fewer examples with --memory {:.2}", gib(there / 4 * 3));
             Err(Error::input("memory", problem, remedy))
         }
         _ => Ok(()),
@@ -66,6 +66,11 @@ pub(super) fn check(needed: u64, allowed: u64, what: &str) -> Result<()> {
 /// What was asked for and not given.
 pub(super) fn refused(needed: u64, what: &str) -> Error {
     Error::input("memory", format!("{what} take {}, which the system refuses", size(needed)), "keep fewer with --memory")
+}
+
+/// The unit of `--memory`.
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 /// `1.5 GiB`.
@@ -121,7 +126,7 @@ mod tests {
     fn what_does_not_fit_is_refused_with_what_is_needed_what_there_is_and_what_to_do() {
         assert!(check(1 << 20, 1 << 21, "learning").is_ok());
         let said = check(3 << 20, 1 << 20, "learning").map_err(|e| e.to_string());
-        let wanted = "memory: learning takes about 3.0 MiB, and 1.0 MiB may be taken; allow --memory 3145728, or give fewer examples with --most-examples";
+        let wanted = "memory: learning takes about 3.0 MiB, and 1.0 MiB may be taken; allow more with --memory 0.1, or read fewer with --most-examples";
         assert_eq!(said, Err(wanted.to_owned()));
         // No machine has an exabyte.
         let said = check(1 << 60, u64::MAX, "learning").map_err(|e| e.to_string()).unwrap_err();

@@ -460,3 +460,210 @@ impl ExampleSource for Gathered<'_> {
         self.fill(index, block)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::super::watch::Unwatched;
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_distr::StandardNormal;
+    use std::collections::HashSet;
+
+    const SHAPE: Shape = Shape { k: 2, d: 2, d_out: 1 };
+    const MEMORY: u64 = 1 << 32;
+
+    /// Examples without two of the same input, and the seed's own outputs.
+    fn examples(n: usize, seed: u64) -> Batch<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect();
+        Batch { shape: SHAPE, x: normals(4 * n), y: normals(2 * n) }
+    }
+
+    fn divided(batch: &Batch<f64>, held_out: u64, seed: u64, most: Option<usize>) -> Result<Sides> {
+        Division { held_out, seed, memory: MEMORY }.of(batch, batch.len() as u64, most, &Unwatched)
+    }
+
+    /// Bits of every input, in order.
+    fn inputs(batch: &Batch<f64>) -> Vec<Vec<u64>> {
+        batch.x.chunks(4).map(|x| x.iter().map(|v| v.to_bits()).collect()).collect()
+    }
+
+    fn set(batch: &Batch<f64>) -> HashSet<Vec<u64>> {
+        inputs(batch).into_iter().collect()
+    }
+
+    /// Sorted by the first number, as files often are.
+    fn sorted(batch: &Batch<f64>) -> Batch<f64> {
+        let mut order: Vec<usize> = (0..batch.len()).collect();
+        order.sort_by(|a, b| batch.x[4 * a].total_cmp(&batch.x[4 * b]));
+        batch.select(&order)
+    }
+
+    #[test]
+    fn every_example_serves_one_purpose() {
+        for (n, held_out, sizes) in [(600, 20_000, (432, 48, 120)), (600, 30, (513, 57, 30)), (10, 5, (7, 1, 2)), (1300, 1, (1170, 129, 1))] {
+            let batch = examples(n, 1);
+            let sides = divided(&batch, held_out, 0, Some(n)).unwrap();
+            let learn = sides.learn.as_ref().unwrap();
+            assert_eq!((learn.len(), sides.choose.len(), sides.certify.len()), sizes, "{n}");
+            let mut all = [learn, &sides.choose, &sides.certify].map(inputs).concat();
+            let mut given = inputs(&batch);
+            (all.sort(), given.sort());
+            assert_eq!(all, given);
+            let Parts { learn, choose, certify, of, repeats, left_out, .. } = sides.parts;
+            assert_eq!((learn, choose, certify), (sizes.0 as u64, sizes.1 as u64, sizes.2 as u64));
+            assert_eq!((of, repeats, left_out), (n as u64, 0, 0));
+        }
+    }
+
+    /// Inputs go with their outputs.
+    #[test]
+    fn outputs_stay_with_their_inputs() {
+        let mut batch = examples(700, 2);
+        for i in 0..700 {
+            (batch.y[2 * i], batch.y[2 * i + 1]) = (batch.x[4 * i] + 1.0, batch.x[4 * i + 3]);
+        }
+        let sides = divided(&batch, 100, 3, Some(700)).unwrap();
+        for part in [sides.learn.as_ref().unwrap(), &sides.choose, &sides.certify] {
+            for (x, y) in part.x.chunks(4).zip(part.y.chunks(2)) {
+                assert!(x[0] + 1.0 == y[0] && x[3] == y[1]);
+            }
+        }
+    }
+
+    /// The order of a file makes no difference at all; another seed does. Of a sorted file the held-out part is spread over the whole: the mean rank of 240
+    /// of 1200 is within four standard deviations of the middle, for each of ten seeds.
+    #[test]
+    fn order_does_not_matter_and_the_seed_does() {
+        let shuffled = examples(1200, 3);
+        let sorted = sorted(&shuffled);
+        let ranks: std::collections::HashMap<_, _> = inputs(&sorted).into_iter().zip(0..).collect();
+        let mut seen = HashSet::new();
+        for seed in 0..10 {
+            let (one, other) = (divided(&shuffled, 20_000, seed, Some(1200)).unwrap(), divided(&sorted, 20_000, seed, Some(1200)).unwrap());
+            assert!(one.learn == other.learn && one.choose == other.choose && one.certify == other.certify, "seed {seed}");
+            for part in [&one.certify, one.learn.as_ref().unwrap()] {
+                let mean = inputs(part).iter().map(|x| f64::from(ranks[x])).sum::<f64>() / part.len() as f64;
+                let deviation = 1200.0 / 12.0_f64.sqrt() / (part.len() as f64).sqrt();
+                assert!((mean - 599.5).abs() < 4.0 * deviation, "seed {seed}: {mean}");
+            }
+            seen.insert(inputs(&one.certify));
+        }
+        assert_eq!(seen.len(), 10);
+    }
+
+    /// Two of each side by side, two files behind one another, one input most of the time, copies with outputs of their own: no input is on two sides, and none
+    /// is counted twice.
+    #[test]
+    fn copies_stay_on_one_side_and_count_once() {
+        let batch = examples(300, 4);
+        let behind: Vec<usize> = (0..600).map(|i| i % 300).collect();
+        let beside: Vec<usize> = (0..600).map(|i| i / 2).collect();
+        let mostly: Vec<usize> = (0..1300).map(|i| if i % 13 == 0 { i / 13 } else { 0 }).collect();
+        for seed in 0..5 {
+            for (indices, distinct) in [(&behind, 300), (&beside, 300), (&mostly, 100)] {
+                let mut copies = batch.select(indices);
+                for relabelled in [false, true] {
+                    if relabelled {
+                        copies.y.iter_mut().enumerate().for_each(|(i, y)| *y = i as f64);
+                    }
+                    let sides = divided(&copies, 20_000, seed, Some(5000)).unwrap();
+                    let learn = sides.learn.as_ref().unwrap();
+                    assert_eq!((sides.certify.len(), sides.choose.len()), (distinct / 5, distinct * 4 / 5 / 10));
+                    let parts = [learn, &sides.choose, &sides.certify].map(set);
+                    assert_eq!(parts.iter().map(HashSet::len).sum::<usize>(), distinct);
+                    assert!(parts[1].len() == sides.choose.len() && parts[2].len() == sides.certify.len());
+                    // The same example twice says nothing new; the same input with another output does.
+                    let kept = indices.iter().filter(|i| parts[0].contains(&inputs(&batch)[**i])).count();
+                    assert_eq!(learn.len(), if relabelled { kept } else { parts[0].len() });
+                    assert_eq!(sides.parts.repeats, (indices.len() - distinct) as u64);
+                    assert!(sides.parts.to_string().contains("repeat the input of another"), "{}", sides.parts);
+                }
+            }
+        }
+    }
+
+    /// Without ten inputs that differ there is nothing to certify with, however often they come.
+    #[test]
+    fn too_few_inputs_are_refused() {
+        for (n, distinct, said) in [(9, 9, "only 9 of them"), (160, 8, "only 8 different inputs among 160"), (1000, 1, "only 1 different")] {
+            let copies = examples(distinct, 5).select(&(0..n).map(|i| i % distinct).collect::<Vec<_>>());
+            let refused = divided(&copies, 20_000, 0, Some(n)).err().unwrap().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+        assert!(divided(&examples(50, 5), 0, 0, None).err().unwrap().to_string().contains("no examples held out"));
+    }
+
+    /// What does not fit is left out at random, whatever the order, and said. The sides that judge are the same.
+    #[test]
+    fn what_does_not_fit_is_sampled() {
+        let batch = examples(2000, 6);
+        let whole = divided(&batch, 200, 1, Some(2000)).unwrap();
+        let sides = divided(&batch, 200, 1, Some(100)).unwrap();
+        let learn = sides.learn.as_ref().unwrap();
+        assert!(*learn == whole.learn.as_ref().unwrap().select(&(0..100).collect::<Vec<_>>()));
+        assert!(sides.certify == whole.certify && sides.choose == whole.choose);
+        assert_eq!((sides.parts.learn, sides.parts.left_out), (100, 2000 - 200 - 180 - 100));
+        assert!(sides.parts.to_string().contains("1 520 of 2 000, drawn at random, do not fit in memory"), "{}", sides.parts);
+        assert!(divided(&sorted(&batch), 200, 1, Some(100)).unwrap().learn.as_ref() == Some(learn));
+    }
+
+    /// The source of examples to learn from holds them all, in their order, in both precisions, with copies.
+    #[test]
+    fn the_others_are_gathered() {
+        let batch = examples(1500, 7).select(&(0..2300).map(|i| i % 1500).collect::<Vec<_>>());
+        let sides = divided(&batch, 400, 2, None).unwrap();
+        let judged: HashSet<_> = set(&sides.certify).union(&set(&sides.choose)).cloned().collect();
+        let rest: Vec<usize> = inputs(&batch).iter().enumerate().filter(|(_, x)| !judged.contains(*x)).map(|(i, _)| i).collect();
+        let (wanted, learning) = (batch.select(&rest), sides.learning(&batch));
+        assert_eq!((learning.len(), sides.parts.learn), (Some(rest.len() as u64), rest.len() as u64));
+        let read = Batch::<f64>::read(&learning, 0..9, usize::MAX).unwrap();
+        assert!(read == wanted);
+        let (mut given, mut same) = (Block::<f32>::new(SHAPE), Block::<f32>::new(SHAPE));
+        for index in [3, 0, 1, 2, 7] {
+            learning.fill_f32(index, &mut given).unwrap();
+            wanted.fill_f32(index, &mut same).unwrap();
+            assert!(given.len() == same.len() && given.panels().zip(same.panels()).all(|(a, b)| a == b), "block {index}");
+        }
+    }
+
+    #[test]
+    fn the_least_are_kept() {
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
+        for (n, most) in [(0, 5), (3, 5), (5, 5), (5000, 5), (5000, 700), (5000, 5000)] {
+            let values: Vec<u64> = (0..n).map(|_| rng.random_range(0..4000)).collect();
+            let mut least = Least::new(most);
+            values.iter().for_each(|v| least.push(*v));
+            let mut wanted = values.clone();
+            wanted.sort_unstable();
+            wanted.dedup();
+            let all = wanted.len() <= most;
+            wanted.truncate(most);
+            assert_eq!(least.finish(), (wanted, all), "{n}, {most}");
+        }
+    }
+
+    /// Where there are more distinct inputs than are counted, their number is estimated: half of these examples repeat another.
+    #[test]
+    fn repeats_are_estimated_where_they_are_many() {
+        let n = 2 * (COUNTED + 5 + 20_000);
+        let copies = examples(n / 2, 9).select(&(0..n).map(|i| i / 2).collect::<Vec<_>>());
+        let sides = divided(&copies, 1, 0, None).unwrap();
+        assert_eq!((sides.certify.len(), sides.choose.len(), sides.parts.of), (1, CHOICE, n as u64));
+        assert_eq!(sides.parts.repeats, n as u64 / 2);
+    }
+
+    #[test]
+    fn sides_do_not_depend_on_threads() {
+        let batch = examples(3000, 10).select(&(0..4000).map(|i| i % 3000).collect::<Vec<_>>());
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let sides = pool.install(|| divided(&batch, 300, 1, Some(1000)).unwrap());
+            (sides.learn, sides.choose, sides.certify, sides.parts)
+        };
+        let one = on(1);
+        assert!([2, 5].into_iter().all(|threads| on(threads) == one));
+    }
+}
