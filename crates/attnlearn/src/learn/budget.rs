@@ -9,8 +9,9 @@ use std::fs;
 
 /// Where nothing is known of the machine.
 const UNKNOWN: u64 = 8 << 30;
-/// Bytes that a search keeps for every number of an example: in double precision as it is, balanced, and those that are refined; and in single.
-const COPIES: u64 = 8 + 8 + 8 + 4;
+/// Bytes that a search keeps for every number of an example, at most: in double precision as it is, balanced, and where it is refined by; in single where it
+/// descends, and where it is refined by.
+const COPIES: u64 = 8 + 8 + 8 + 4 + 4;
 
 /// Three quarters of what the machine, its control group or `ulimit -v` allow.
 pub(super) fn default() -> u64 {
