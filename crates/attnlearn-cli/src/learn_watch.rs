@@ -52,7 +52,8 @@ impl Watch for LearnWatch<'_> {
                 console.say(format!("kept the search in {}: continue with --resume", checkpoint.display()));
                 if let Some(layer) = layer {
                     let layer = layer.display();
-                    console.say(format!("wrote {layer}, the best layer so far: NMSE {} on the examples to choose by", error(nmse)));
+                    console
+                        .say(format!("wrote {layer}, the best layer so far: NMSE {} on the examples to choose by", error(nmse)));
                 }
             }),
             Event::NotByDescent(why) => {

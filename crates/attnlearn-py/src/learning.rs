@@ -106,7 +106,10 @@ impl Watch for Told<'_> {
             Event::Tried(one) => line.say(told(one)),
             Event::Kept { checkpoint, nmse, .. } => {
                 let kept = checkpoint.display();
-                line.say(format!("kept the search in {kept}: continue with resume=True; best NMSE {} on the examples to choose by", error(nmse)));
+                line.say(format!(
+                    "kept the search in {kept}: continue with resume=True; best NMSE {} on the examples to choose by",
+                    error(nmse)
+                ));
             }
             Event::NotByDescent(why) => line.say(format!("descent: {}; now the six phases", pythonic(why))),
             Event::Sculpt { examples, shape } => {

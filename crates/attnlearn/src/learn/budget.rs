@@ -24,7 +24,10 @@ pub(super) fn default() -> u64 {
 
 /// What can be taken now, as far as the system tells.
 fn available() -> Option<u64> {
-    [meminfo("MemAvailable:"), group(), address_space().map(|(limit, used)| limit.saturating_sub(used))].into_iter().flatten().min()
+    [meminfo("MemAvailable:"), group(), address_space().map(|(limit, used)| limit.saturating_sub(used))]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// Bytes of some examples in double precision.
@@ -52,7 +55,11 @@ pub(super) fn most_numbers(memory: u64) -> usize {
 pub(super) fn check(needed: u64, allowed: u64, what: &str) -> Result<()> {
     if needed > allowed {
         let problem = format!("{what} takes about {}, and {} may be taken", size(needed), size(allowed));
-        return Err(Error::input("memory", problem, format!("allow more with --memory {:.1}, or read fewer with --most-examples", gib(needed) + 0.05)));
+        return Err(Error::input(
+            "memory",
+            problem,
+            format!("allow more with --memory {:.1}, or read fewer with --most-examples", gib(needed) + 0.05),
+        ));
     }
     match available() {
         Some(there) if needed > there => {
@@ -101,7 +108,8 @@ fn group() -> Option<u64> {
 /// `ulimit -v`, and what is used of it.
 fn address_space() -> Option<(u64, u64)> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let limit = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?.split_whitespace().next()?.parse().ok()?;
+    let limit =
+        limits.lines().find_map(|line| line.strip_prefix("Max address space"))?.split_whitespace().next()?.parse().ok()?;
     let pages = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().next()?.parse::<u64>().ok()?;
     Some((limit, pages.saturating_mul(4096)))
 }

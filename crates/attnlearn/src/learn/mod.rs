@@ -24,9 +24,9 @@ mod report;
 mod settings;
 mod split;
 mod telling;
-mod watch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use answer::{Answer, Sculpted};
 pub use descent::{Descended, Noise};

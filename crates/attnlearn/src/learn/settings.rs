@@ -212,11 +212,6 @@ impl Settings {
             mask: if self.causal { Mask::Causal } else { Mask::None },
             strategy: strategy,
         };
-        Ok(Descent {
-            wanted,
-            keeping: keeping.check()?,
-            noise: self.noise,
-            delta: self.delta,
-        })
+        Ok(Descent { wanted, keeping: keeping.check()?, noise: self.noise, delta: self.delta })
     }
 }

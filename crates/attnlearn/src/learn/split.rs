@@ -75,7 +75,10 @@ impl fmt::Display for Parts {
         )?;
         if self.repeats > 0 {
             let (repeats, of) = (grouped(self.repeats), grouped(self.of));
-            write!(f, "; {repeats} of {of} repeat the input of another: copies stay on one side, and no copy counts for the certificate")?;
+            write!(
+                f,
+                "; {repeats} of {of} repeat the input of another: copies stay on one side, and no copy counts for the certificate"
+            )?;
         }
         if self.left_out > 0 {
             let (left_out, of) = (grouped(self.left_out), grouped(self.of));
@@ -127,7 +130,11 @@ impl Division {
         let (inputs, all) = least.finish();
         if inputs.len() < FEWEST {
             let problem = format!("only {} different inputs among {n}", inputs.len());
-            return Err(Error::input("examples", problem, format!("give at least {FEWEST}: copies cannot say how well the others are explained")));
+            return Err(Error::input(
+                "examples",
+                problem,
+                format!("give at least {FEWEST}: copies cannot say how well the others are explained"),
+            ));
         }
         let certify = held_out.min(inputs.len() / 5);
         let choose = ((inputs.len() - certify) / 10).clamp(1, CHOICE);
@@ -139,7 +146,17 @@ impl Division {
         if let Some(most) = most {
             watch.tell(Event::Pass { what: "examples drawn", examples: n });
             let mut least = Least::new(most);
-            self.each(source, n, watch, |keys| keys, |keys| if keys.0 >= bounds.0 { least.push(keys) })?;
+            self.each(
+                source,
+                n,
+                watch,
+                |keys| keys,
+                |keys| {
+                    if keys.0 >= bounds.0 {
+                        least.push(keys)
+                    }
+                },
+            )?;
             watch.tell(Event::PassEnded);
             learn = least.finish().0;
         }
@@ -503,7 +520,9 @@ mod tests {
 
     #[test]
     fn every_example_serves_one_purpose() {
-        for (n, held_out, sizes) in [(600, 20_000, (432, 48, 120)), (600, 30, (513, 57, 30)), (10, 5, (7, 1, 2)), (1300, 1, (1170, 129, 1))] {
+        for (n, held_out, sizes) in
+            [(600, 20_000, (432, 48, 120)), (600, 30, (513, 57, 30)), (10, 5, (7, 1, 2)), (1300, 1, (1170, 129, 1))]
+        {
             let batch = examples(n, 1);
             let sides = divided(&batch, held_out, 0, Some(n)).unwrap();
             let learn = sides.learn.as_ref().unwrap();
@@ -542,7 +561,8 @@ mod tests {
         let ranks: std::collections::HashMap<_, _> = inputs(&sorted).into_iter().zip(0..).collect();
         let mut seen = HashSet::new();
         for seed in 0..10 {
-            let (one, other) = (divided(&shuffled, 20_000, seed, Some(1200)).unwrap(), divided(&sorted, 20_000, seed, Some(1200)).unwrap());
+            let (one, other) =
+                (divided(&shuffled, 20_000, seed, Some(1200)).unwrap(), divided(&sorted, 20_000, seed, Some(1200)).unwrap());
             assert!(one.learn == other.learn && one.choose == other.choose && one.certify == other.certify, "seed {seed}");
             for part in [&one.certify, one.learn.as_ref().unwrap()] {
                 let mean = inputs(part).iter().map(|x| f64::from(ranks[x])).sum::<f64>() / part.len() as f64;
@@ -588,7 +608,9 @@ mod tests {
     /// Without ten inputs that differ there is nothing to certify with, however often they come.
     #[test]
     fn too_few_inputs_are_refused() {
-        for (n, distinct, said) in [(9, 9, "only 9 of them"), (160, 8, "only 8 different inputs among 160"), (1000, 1, "only 1 different")] {
+        for (n, distinct, said) in
+            [(9, 9, "only 9 of them"), (160, 8, "only 8 different inputs among 160"), (1000, 1, "only 1 different")]
+        {
             let copies = examples(distinct, 5).select(&(0..n).map(|i| i % distinct).collect::<Vec<_>>());
             let refused = divided(&copies, 20_000, 0, Some(n)).err().unwrap().to_string();
             assert!(refused.contains(said), "{refused}");

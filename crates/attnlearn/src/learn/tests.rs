@@ -47,7 +47,6 @@ impl Watch for Heard {
     fn tell(&self, event: Event<'_>) {
         let what = match event {
             Event::Shared(_) => "shared",
-            Event::Tried(_) => "tried",
             Event::NotByDescent(_) => "not by descent",
             Event::PhasesBegin => "phases",
             _ => return,
@@ -80,9 +79,9 @@ fn every_method_takes_its_route() {
     let layer = teacher(3, 1, 3.0, 1);
     let batch = examples(&layer, 3, 12_000, 2);
     for (method, route, by_descent) in [
-        (Method::Auto, ["shared", "tried"], true),
-        (Method::Descend, ["shared", "tried"], true),
-        (Method::Sculpt, ["shared", "phases"], false),
+        (Method::Auto, &["shared"][..], true),
+        (Method::Descend, &["shared"], true),
+        (Method::Sculpt, &["shared", "phases"], false),
     ] {
         let settings = Settings { method, heads: Heads::Given(1), ..Settings::default() };
         let (heard, answer) = Heard::of(&settings.check(&batch, "examples", &Keeping::default()).unwrap());
@@ -102,7 +101,7 @@ fn the_better_answer_wins() {
     let batch = examples(&layer, 3, 30_000, 4);
     let of = |descend, sculpt| Heard::of(&plan(&batch, descend, Mask::None, sculpt, 0, (1000, 0.01)));
     let (heard, answer) = of(1, 2);
-    assert_eq!(heard, ["shared", "tried", "not by descent", "phases"]);
+    assert_eq!(heard, ["shared", "not by descent", "phases"]);
     assert!(matches!(answer, Answer::Sculpted(_)) && answer.recovered(), "{}", answer.text());
     assert!(layer.distance(answer.layer().unwrap()).unwrap().worst_theta() < 1e-8);
 
@@ -111,7 +110,7 @@ fn the_better_answer_wins() {
     let y = batch.y.iter().map(|y| y + 1e-3 * rng.sample::<f64, _>(StandardNormal)).collect();
     let noisy = Batch { y, ..batch.clone() };
     let (heard, answer) = Heard::of(&plan(&noisy, 2, Mask::None, 1, 0, (1000, 0.01)));
-    assert_eq!(heard, ["shared", "tried", "not by descent", "phases"]);
+    assert_eq!(heard, ["shared", "not by descent", "phases"]);
     assert!(matches!(answer, Answer::Descended(_)) && !answer.recovered(), "{}", answer.text());
     assert!(layer.distance(answer.layer().unwrap()).unwrap().worst_theta() < 1e-2);
 }
@@ -131,10 +130,9 @@ fn a_sorted_file_gives_the_same_answer() {
     assert!(another.recovered() && another.certificate() != one.certificate());
 }
 
-/// Whether the outputs of tokens are so large that the layer learned of the first part says nothing of the rest: the certificate must see the rest.
+/// Examples of two teachers, one behind the other: the last ones are of one teacher alone, and a certificate on these would say too much or too little.
 #[test]
 fn a_sorted_file_does_not_mislead() {
-    // Of a causal layer, and of none, one behind the other: no layer explains both.
     let (first, second) = (teacher(3, 1, 3.0, 7), teacher(3, 1, 3.0, 8));
     let (first, second) = (examples(&first, 3, 400, 9), examples(&second, 3, 100, 10));
     for (one, other) in [(&first, &second), (&second, &first)] {
@@ -149,12 +147,13 @@ fn a_sorted_file_does_not_mislead() {
 #[test]
 fn noise_of_repeated_sequences_is_never_recovered() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
-    for sequences in [8, 9, 10, 12, 15, 20] {
+    for sequences in [8, 10, 14, 20] {
         for noise in [false, true] {
-            for times in [2, 25] {
+            for (times, outputs_repeat) in [(2, true), (25, false)] {
                 let batch = examples(&teacher(3, 1, 2.0, 1), 3, sequences, rng.random());
-                let batch = repeated(&with_outputs(batch, |_| rng.sample(StandardNormal)), times);
-                let settings = Settings { heads: Heads::Auto(Some(4)), noise, ..Settings::default() };
+                let mut noisy = |batch| with_outputs(batch, |_| rng.sample(StandardNormal));
+                let batch = if outputs_repeat { repeated(&noisy(batch), times) } else { noisy(repeated(&batch, times)) };
+                let settings = Settings { heads: Heads::Given(2), biases: Some(Choice::No), noise, ..Settings::default() };
                 match learn(&batch, settings) {
                     Ok(answer) => {
                         assert!(sequences >= 10 && !answer.recovered(), "{sequences} × {times}: {}", answer.text());
@@ -211,7 +210,8 @@ fn answers_have_the_same_bits_on_any_number_of_threads() {
 fn memory_is_kept_to() {
     let layer = teacher(3, 1, 3.0, 14);
     let batch = examples(&layer, 3, 5000, 15);
-    let settings = |memory| Settings { method: Method::Descend, heads: Heads::Given(1), memory: Some(memory), ..Settings::default() };
+    let settings =
+        |memory| Settings { method: Method::Descend, heads: Heads::Given(1), memory: Some(memory), ..Settings::default() };
     let answer = learn(&batch, settings(2 << 20)).unwrap();
     let parts = *answer.parts().unwrap();
     assert_eq!(parts.learn + parts.left_out + parts.choose + parts.certify, 5000);

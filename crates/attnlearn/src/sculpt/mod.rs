@@ -60,7 +60,6 @@ pub fn learn_apart(examples: Purposes<'_>, settings: &ValidSettings, watch: &dyn
 }
 
 fn all(mut run: Run<'_>, settings: &ValidSettings) -> Result<Learned> {
-
     // Phase 1: the crude sum of projections.
     let (moments, crude) = run.crude_sum()?;
     // Phase 2: rows that agree as far as the crude sum can tell, and the body of their slabs.
