@@ -70,7 +70,7 @@ fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u6
         Wanted { heads: HeadCount::Given(m), rank: Rank::Full, value_rank: Rank::Full, biases: Choice::No, mask, strategy };
     let descent = Descent { wanted, keeping: Keeping::default(), noise: false, delta };
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
-    let route = Route::Descend(Box::new(descent), Some(settings.check(batch).unwrap()));
+    let route = Route::Descend(Box::new(descent), settings.check(batch).ok());
     Plan { source: batch, route, most: u64::MAX, division: Division { held_out, seed, memory: 1 << 32 } }
 }
 
@@ -153,8 +153,10 @@ fn noise_of_repeated_sequences_is_never_recovered() {
                 let batch = examples(&teacher(3, 1, 2.0, 1), 3, sequences, rng.random());
                 let mut noisy = |batch| with_outputs(batch, |_| rng.sample(StandardNormal));
                 let batch = if outputs_repeat { repeated(&noisy(batch), times) } else { noisy(repeated(&batch, times)) };
-                let settings = Settings { heads: Heads::Given(2), biases: Some(Choice::No), noise, ..Settings::default() };
-                match learn(&batch, settings) {
+                let mut plan = plan(&batch, 2, Mask::None, 2, 0, (20_000, 0.01));
+                let Route::Descend(descent, _) = &mut plan.route else { unreachable!() };
+                descent.noise = noise;
+                match plan.run(&Unwatched) {
                     Ok(answer) => {
                         assert!(sequences >= 10 && !answer.recovered(), "{sequences} × {times}: {}", answer.text());
                         assert_eq!(answer.certificate().unwrap().n, sequences as u64 / 5);
