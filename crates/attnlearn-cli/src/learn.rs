@@ -17,8 +17,8 @@ use std::time::Duration;
 
 /// Learn a layer from examples in a file.
 ///
-/// The file (safetensors or npz) has x [n, k, d] as f32, f64 or i8, and y [n, k, d_out] as f32 or f64. A part of it is
-/// held out: the learner does not see it, and the certificate is computed on it.
+/// The file (safetensors or npz) has x [n, k, d] as f32, f64 or i8, and y [n, k, d_out] as f32 or f64. A part of it, drawn by the seed,
+/// is held out: the learner does not see it, and the certificate is computed on it. Copies of an input are never on both sides.
 ///
 /// By default descent comes first, which also learns layers of real size, with biases, low rank and causal mask; if it does not recover a small
 /// layer, the six phases of Chen and Li follow. Descent keeps its state every minute and at Ctrl-C, together with the best layer so far, and
@@ -54,18 +54,22 @@ pub struct Args {
     /// Where to write the layer as it was before the polish (.safetensors).
     #[arg(long, value_name = "FILE")]
     before_polish: Option<PathBuf>,
-    /// Seed of the starting points of the search.
+    /// Seed of the starting points of the search, and of which examples are held out.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// One minus the confidence of the certificate.
     #[arg(long, default_value_t = Settings::default().delta, value_parser = values::share)]
     delta: f64,
-    /// Most examples read: those at the beginning of the file.
+    /// Most examples read: the first so many of the file.
     #[arg(long, value_name = "N", default_value = "1e8", value_parser = values::count)]
     most_examples: u64,
     /// Examples held out for the certificate, at most (and at most a fifth of the file).
     #[arg(long, value_name = "N", default_value_t = Settings::default().held_out, value_parser = values::count)]
     held_out: u64,
+    /// Memory to take, about, in GiB; descent learns from as many examples as fit, drawn at random, and says so [default: three quarters of what
+    /// the machine, its control group or `ulimit -v` allow].
+    #[arg(long, value_name = "GiB", value_parser = values::positive)]
+    memory: Option<f64>,
     /// Leave the six phases' answer as it is.
     #[arg(long)]
     no_polish: bool,
@@ -159,6 +163,7 @@ impl Args {
             delta: self.delta,
             most_examples: self.most_examples,
             held_out: self.held_out,
+            memory: self.memory.map(|memory| (memory * f64::from(1u32 << 30)) as u64),
             rank: self.rank,
             value_rank: self.value_rank,
             biases: self.biases.map(|biases| match biases {
@@ -258,7 +263,7 @@ impl Plan {
             files: files.clone(),
             settings: settings.unwrap_or_default(),
         };
-        match answer {
+        let mut page = match answer {
             Answer::Descended(found) => {
                 let run = run(found.examples as u64, serde_json::to_value(&found.wanted));
                 run.descended(&found.outcome, &found.text, found.recovered, &found.certificate)
@@ -266,7 +271,9 @@ impl Plan {
             Answer::Sculpted(found) => {
                 run(found.learned.examples, serde_json::to_value(&*found.settings)).sculpted(&found.learned)
             }
-        }
+        };
+        page.notes.extend(answer.parts().map(|parts| format!("{parts}.")));
+        page
     }
 }
 

@@ -39,7 +39,7 @@ impl Watch for LearnWatch<'_> {
             Event::Pass { what, examples } => *self.shown() = (self.session.bar(examples, what), None),
             Event::Read(examples) => self.shown().0.advance(examples),
             Event::PassEnded => *self.shown() = (Bar::hidden(), None),
-            Event::Descent(parts) => {
+            Event::Shared(parts) => {
                 console.say(parts);
                 *self.shown() = (self.session.spinner(), None);
             }
@@ -52,7 +52,8 @@ impl Watch for LearnWatch<'_> {
                 console.say(format!("kept the search in {}: continue with --resume", checkpoint.display()));
                 if let Some(layer) = layer {
                     let layer = layer.display();
-                    console.say(format!("wrote {layer}, the best layer so far: held-out NMSE {}", error(nmse)));
+                    console
+                        .say(format!("wrote {layer}, the best layer so far: NMSE {} on the examples to choose by", error(nmse)));
                 }
             }),
             Event::NotByDescent(why) => {

@@ -97,7 +97,7 @@ impl Watch for Told<'_> {
             Event::Pass { what, examples } => line.live(what, 0, examples),
             Event::Read(examples) => line.advance(examples),
             Event::PassEnded | Event::PhasesBegin => {}
-            Event::Descent(parts) => line.say(parts.to_string()),
+            Event::Shared(parts) => line.say(pythonic(&parts.to_string())),
             Event::Step(learner) => {
                 if let Ok(mut live) = self.live.lock() {
                     line.live(live.get_or_insert_with(|| Live::new(learner)).line(learner), 0, 0);
@@ -106,7 +106,10 @@ impl Watch for Told<'_> {
             Event::Tried(one) => line.say(told(one)),
             Event::Kept { checkpoint, nmse, .. } => {
                 let kept = checkpoint.display();
-                line.say(format!("kept the search in {kept}: continue with resume=True; best held-out NMSE {}", error(nmse)));
+                line.say(format!(
+                    "kept the search in {kept}: continue with resume=True; best NMSE {} on the examples to choose by",
+                    error(nmse)
+                ));
             }
             Event::NotByDescent(why) => line.say(format!("descent: {}; now the six phases", pythonic(why))),
             Event::Sculpt { examples, shape } => {
@@ -151,7 +154,7 @@ fn examples<'a>(x: &'a Array<'_>, y: &'a Array<'_>) -> PyResult<ExampleSlices<'a
 
 /// Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
 #[pyfunction]
-#[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", *, heads, method, seed, delta, most_examples, held_out, rank = None, value_rank = None,
+#[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", *, heads, method, seed, delta, most_examples, held_out, memory = None, rank = None, value_rank = None,
     biases = None, causal = false, noise = false, polish = true, linear_programs = false, sculpture = false, checkpoint = None,
     resume = false, progress = None))]
 #[allow(clippy::too_many_arguments)] // they are named on the other side
@@ -165,6 +168,7 @@ pub fn learn(
     delta: f64,
     most_examples: u64,
     held_out: u64,
+    memory: Option<f64>,
     rank: Option<String>,
     value_rank: Option<String>,
     biases: Option<String>,
@@ -201,6 +205,7 @@ pub fn learn(
         delta,
         most_examples,
         held_out,
+        memory: memory.map(|memory| (memory * f64::from(1u32 << 30)) as u64),
         rank: rank_of("rank", rank)?,
         value_rank: rank_of("value_rank", value_rank)?,
         biases: biases.map(|given| word("biases", &given, &choices)).transpose()?,

@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 const SMALL: u128 = 4 << 20;
 /// What is left over for stacks, buffers and whatever was not estimated.
 const HEAD_ROOM: u64 = 48 << 20;
-/// What there is where nobody says.
+/// What there is where nobody says: only what no machine has is refused.
 const UNKNOWN: u64 = 1 << 40;
+/// What is taken by default where nobody says.
+const USUAL: u64 = 8 << 30;
 
 /// How much memory there is, and what sets the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,15 @@ pub fn available() -> Available {
     ];
     let known = candidates.into_iter().filter_map(|(bytes, limit)| Some(Available { bytes: bytes?, limit }));
     known.min_by_key(|a| a.bytes).unwrap_or(Available { bytes: UNKNOWN, limit: Limit::Machine })
+}
+
+/// What the machine, the control groups and `ulimit` allow this process in all: what follows from it is the same in every run on one machine.
+pub fn allowed() -> u64 {
+    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|table| kibibytes(&table, "MemTotal:"));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = group_folders(&groups).iter().filter_map(|(folder, version)| most_of_group(folder, *version)).min();
+    let limits = [total, group, left_of("Max address space", "VmSize:"), left_of("Max data size", "VmData:")];
+    limits.into_iter().flatten().min().unwrap_or(USUAL)
 }
 
 /// Refuses `bytes` if there is less, saying at `place` how much is needed, how much there is, and what to do.
@@ -199,17 +210,23 @@ fn group_folders(groups: &str) -> Vec<(PathBuf, u8)> {
     folders
 }
 
+/// The limit of a group, if it has one.
+fn most_of_group(folder: &Path, version: u8) -> Option<u64> {
+    let name = if version == 2 { "memory.max" } else { "memory.limit_in_bytes" };
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
 /// What a group may still take: the pages of files that nobody uses are given back before it runs out.
 fn left_in_group(folder: &Path, version: u8) -> Option<u64> {
-    let (most, used, idle) = match version {
-        2 => ("memory.max", "memory.current", "inactive_file"),
-        _ => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    let (used, idle) = match version {
+        2 => ("memory.current", "inactive_file"),
+        _ => ("memory.usage_in_bytes", "total_inactive_file"),
     };
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    let most = number(most)?;
+    let most = most_of_group(folder, version)?;
+    let used = fs::read_to_string(folder.join(used)).ok()?.trim().parse::<u64>().ok()?;
     let table = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let idle = table.lines().find_map(|line| line.strip_prefix(idle)?.trim().parse::<u64>().ok()).unwrap_or(0);
-    Some(most.saturating_sub(number(used)?.saturating_sub(idle)))
+    Some(most.saturating_sub(used.saturating_sub(idle)))
 }
 
 #[cfg(test)]

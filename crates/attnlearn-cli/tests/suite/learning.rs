@@ -256,3 +256,38 @@ fn an_interrupted_search_is_continued() {
     assert!(bench.read("whole.safetensors") == bench.read("parts.safetensors"));
     assert!(!bench.files().iter().any(|file| file.contains("checkpoint")), "{:?}", bench.files());
 }
+
+/// Thirty examples of no attention layer, each twice: that is said, what is learned from them explains no others, and copies of eight are too few.
+#[test]
+fn copies_are_told_and_not_counted() {
+    let bench = Workbench::new();
+    let file = |distinct: usize| {
+        examples(60, 3, 4, 4, move |i| noise(i % (distinct * 12)), move |i| noise(i % (distinct * 12) + 999).signum())
+    };
+    bench.write("e.safetensors", &file(30));
+    let run = bench.run("learn e.safetensors --heads 8 -o l.safetensors --json r.json");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    for part in ["30 of 60 repeat the input of another", "not recovered", "(6 held-out examples)"] {
+        assert!(run.out.contains(part), "{}", run.out);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    assert_eq!((report["split"]["repeats"].as_u64(), report["certificate"]["n"].as_u64()), (Some(30), Some(6)));
+    bench.write("few.safetensors", &file(8));
+    for method in ["auto", "descend"] {
+        bench
+            .refused(&format!("learn few.safetensors --method {method} -o f.safetensors"), &["only 8 different inputs among 60"]);
+    }
+    assert!(!bench.files().contains(&"f.safetensors".into()));
+}
+
+/// What does not fit in the memory allowed is left out, and said.
+#[test]
+fn examples_beyond_memory_are_left_out_and_said() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 9000 --inputs gaussian --d 4 --k 3 --heads 1 --norm 3 --seed 5");
+    let run = bench.good("learn e.npz --heads 1 --memory 0.003 -o l.safetensors --report l.html");
+    let said = "of 9 000, drawn at random, do not fit in memory and are left out: allow more with --memory";
+    assert!(run.out.contains(said) && String::from_utf8_lossy(&bench.read("l.html")).contains(said), "{}", run.out);
+    bench
+        .refused("learn e.npz --heads 1 --memory 1e-6 -o m.safetensors", &["memory: ", "may be taken; allow more with --memory"]);
+}

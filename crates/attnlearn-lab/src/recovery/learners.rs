@@ -62,7 +62,8 @@ fn search(
     most_starts: usize,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Answer> {
-    let prepared = Prepared::new(examples, 0)?;
+    let (train, none) = examples.clone().split_at(examples.len());
+    let prepared = Prepared::new(train, none)?;
     let wanted = Wanted {
         heads: HeadCount::Given(heads),
         rank: rank.map_or(Rank::Full, Rank::Given),

@@ -238,6 +238,16 @@ class LearnResult:
         return "".join(parts)
 
 
+def _memory(given: float | None) -> float | None:
+    """GiB as the native side takes them."""
+    if given is None:
+        return None
+    memory = real(given, "memory")
+    if memory <= 0.0:
+        raise ValueError(f"memory: it is {memory}; give a positive number of GiB")
+    return memory
+
+
 def _heads(given: Heads) -> tuple[str, int, int]:
     """Heads as the native side takes them."""
     if isinstance(given, str):
@@ -289,14 +299,15 @@ def learn_attention(
     delta: float = 0.01,
     held_out: int = 20_000,
     most_examples: int = 100_000_000,
+    memory: float | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     progress: ProgressArgument = "auto",
 ) -> LearnResult:
     """Recover the heads of an attention layer from examples of its input and output.
 
-    Descent comes first; if it does not recover a small layer, the six phases of Chen and Li follow. A part of the examples is held out:
-    only the certificate sees them. The same examples, settings and seed give the bits of the program ``attnlearn learn``.
+    Descent comes first; if it does not recover a small layer, the six phases of Chen and Li follow. A part of the examples, drawn by the seed,
+    is held out: only the certificate sees them, and no copy of any is learned from. The same examples, settings and seed give the bits of the program ``attnlearn learn``.
 
     Ctrl-C stops the search within about a second, keeps it, and raises `Interrupted`, which says how to continue.
 
@@ -326,13 +337,16 @@ def learn_attention(
     sculpture : bool, default=False
         Measure how wide that body is with ever more slabs; their phase's record has it, ``record.report["sculpture"]`` (six phases only).
     seed : int, default=0
-        Of the starting points of the search.
+        Of the starting points of the search, and of which examples are held out.
     delta : float, default=0.01
         One minus the confidence of the certificate.
     held_out : int, default=20_000
         Examples held out for the certificate, at most, and at most a fifth.
     most_examples : int, default=100_000_000
         Most examples read.
+    memory : float, optional
+        Memory to take, about, in GiB: descent learns from as many examples as fit, drawn at random. Three quarters of what the machine, its
+        control group or ``ulimit -v`` allow if not given.
     checkpoint : path, optional
         Where descent keeps its search every minute and at Ctrl-C; a temporary file if not given. It is removed at the end.
     resume : bool, default=False
@@ -382,6 +396,7 @@ def learn_attention(
                 delta=real(delta, "delta"),
                 most_examples=limit,
                 held_out=whole(held_out, "held_out"),
+                memory=_memory(memory),
                 rank=_rank(rank, "rank"),
                 value_rank=_rank(value_rank, "value_rank"),
                 biases=_biases(biases),

@@ -81,6 +81,15 @@ impl<T: Field> Batch<T> {
         part
     }
 
+    /// The first `n` sequences, and the others.
+    pub fn split_at(mut self, n: usize) -> (Self, Self) {
+        let n = n.min(self.len());
+        let x = self.x.split_off(n * self.shape.k * self.shape.d);
+        let y = self.y.split_off(n * self.shape.k * self.shape.d_out);
+        let rest = Self { shape: self.shape, x, y };
+        (self, rest)
+    }
+
     /// `Σ ‖Y − mean‖²`: what every error is measured against. Outputs that are all the same are refused.
     pub fn variance(&self) -> Result<f64> {
         let (d_out, rows) = (self.shape.d_out, (self.len() * self.shape.k) as f64);

@@ -122,7 +122,8 @@ mod tests {
     fn prepared(seed: u64) -> Prepared {
         let teacher = TeacherSpec::dense(6, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let source = TeacherStream::new(&teacher, 3, InputDistribution::Boolean, seed, None);
-        Prepared::new(&Batch::read(&source, 0..4, 80).unwrap(), 10).unwrap()
+        let (train, test) = Batch::read(&source, 0..4, 80).unwrap().split_at(70);
+        Prepared::new(train, test).unwrap()
     }
 
     /// Saved and continued after every step, a search ends with the bits of one that ran through.

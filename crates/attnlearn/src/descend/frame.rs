@@ -21,6 +21,9 @@ use faer::MatRef;
 /// Directions with less than this share of the largest second moment never occur.
 const NOTHING: f64 = 1e-13;
 
+/// Tokens that enter together.
+const ROWS: usize = 1 << 13;
+
 /// Ratio of second moments above which it matters in which units heads are believed to be alike.
 const SPREAD: f64 = 10.0;
 
@@ -70,14 +73,18 @@ impl Frame {
         self.scale * self.scale
     }
 
-    /// The examples in these units.
-    pub fn enter(&self, batch: &Batch<f64>) -> Batch<f64> {
-        let (d, rows) = (batch.shape.d, batch.len() * batch.shape.k);
-        let mut x = vec![0.0; batch.x.len()];
-        let out = faer::MatMut::from_row_major_slice_mut(&mut x, rows, d);
-        let tokens = MatRef::from_row_major_slice(&batch.x, rows, d);
-        crate::linalg::symmetric::product(out, false, 1.0, tokens, self.t.as_ref());
-        Batch { shape: batch.shape, x, y: batch.y.iter().map(|y| y / self.scale).collect() }
+    /// The examples in these units, where they are: there is no room for two of each.
+    pub fn enter(&self, mut batch: Batch<f64>) -> Batch<f64> {
+        let d = batch.shape.d;
+        let mut inside = vec![0.0; (ROWS * d).min(batch.x.len())];
+        for tokens in batch.x.chunks_mut(ROWS * d) {
+            let rows = tokens.len() / d;
+            let out = faer::MatMut::from_row_major_slice_mut(&mut inside[..tokens.len()], rows, d);
+            crate::linalg::symmetric::product(out, false, 1.0, MatRef::from_row_major_slice(tokens, rows, d), self.t.as_ref());
+            tokens.copy_from_slice(&inside[..tokens.len()]);
+        }
+        batch.y.iter_mut().for_each(|y| *y /= self.scale);
+        batch
     }
 
     /// A student of these units as one of the examples' own.
@@ -153,7 +160,7 @@ mod tests {
         let batch = examples(&mut ChaCha8Rng::seed_from_u64(1));
         let frame = Frame::of(&batch).unwrap();
         assert_eq!(frame.directions, 4);
-        let inside = frame.enter(&batch);
+        let inside = frame.enter(batch);
         let x = MatRef::from_row_major_slice(&inside.x, 150, 5);
         let moment = x.transpose() * x * faer::Scale(1.0 / 150.0);
         // A projection of rank 4.
@@ -168,8 +175,8 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let batch = examples(&mut rng);
         let frame = Frame::of(&batch).unwrap();
-        let (white, principal) = (frame.enter(&batch), frame.principal().unwrap());
-        let inside = principal.enter(&white);
+        let (white, principal) = (frame.enter(batch.clone()), frame.principal().unwrap());
+        let inside = principal.enter(white.clone());
         let gram = |batch: &Batch<f64>| {
             let x = MatRef::from_row_major_slice(&batch.x, 150, 5);
             x * x.transpose()
@@ -198,7 +205,7 @@ mod tests {
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
             let batch = examples(&mut rng);
             let frame = Frame::of(&batch).unwrap();
-            let inside = frame.enter(&batch);
+            let inside = frame.enter(batch.clone());
             let mut student = Student::<f64>::random(form, 2.0, &mut rng).unwrap();
             let more = normals(form.len(), &mut rng);
             student.values.iter_mut().zip(more).for_each(|(v, more)| *v += 0.2 * more);

@@ -105,17 +105,22 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Holds the last `held_out` examples out; with none, forms are compared by the examples they are learned from.
-    pub fn new(examples: &Batch<f64>, held_out: usize) -> Result<Self> {
-        let n = examples.len();
-        if held_out >= n {
-            return Err(Error::input("examples", format!("{held_out} of {n} held out"), "give more examples, or hold fewer out"));
+    /// Examples to learn from, and others to compare forms by; without any of those, forms are compared by the ones that they are learned from.
+    pub fn new(train: Batch<f64>, test: Batch<f64>) -> Result<Self> {
+        if train.is_empty() {
+            return Err(Error::input("examples", "none to learn from", "give more examples, or hold fewer out"));
         }
-        let all: Vec<usize> = (0..n).collect();
-        let (train, test) = all.split_at(n - held_out);
-        let (train, test) = (examples.select(train), examples.select(test));
+        if train.shape != test.shape {
+            let problem = format!("{:?} to learn from, {:?} to compare by", train.shape, test.shape);
+            return Err(Error::input("examples", problem, "give both one shape"));
+        }
         let frame = Frame::of(&train)?;
-        Ok(Self { train: frame.enter(&train), frame, test })
+        Ok(Self { train: frame.enter(train), frame, test })
+    }
+
+    /// The examples that forms were compared by.
+    pub fn into_test(self) -> Batch<f64> {
+        self.test
     }
 
     /// What a checkpoint knows the examples by.
@@ -417,6 +422,12 @@ mod tests {
         Batch::read(&source, 0..64, n).unwrap()
     }
 
+    /// Of `n` examples, the last `test` to compare by.
+    fn prepared(layer: &AttentionLayer, k: usize, n: usize, test: usize, seed: u64) -> Prepared {
+        let (train, test) = examples(layer, k, n, seed).split_at(n - test);
+        Prepared::new(train, test).unwrap()
+    }
+
     #[test]
     fn counts_of_heads_grow() {
         assert_eq!(head_counts(20).collect::<Vec<_>>(), [1, 2, 3, 4, 6, 8, 12, 16, 20]);
@@ -430,7 +441,7 @@ mod tests {
         let mut found = 0;
         for seed in 0..10 {
             let teacher = TeacherSpec::dense(8, 3, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
-            let prepared = Prepared::new(&examples(&teacher, 4, 68, seed + 1), 20).unwrap();
+            let prepared = prepared(&teacher, 4, 68, 20, seed + 1);
             let wanted = Wanted { heads: HeadCount::Given(3), biases: Choice::No, ..Wanted::default() };
             let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
             let distance = teacher.distance(&outcome.layer);
@@ -447,7 +458,7 @@ mod tests {
         let mut heads = plain.heads().to_vec();
         heads[0].key_bias = Some(vec![0.5, -0.2, 0.1, 0.7, 0.0, -0.4]);
         let teacher = AttentionLayer::new(heads, Some(vec![0.3; 6]), Mask::Causal).unwrap();
-        let prepared = Prepared::new(&examples(&teacher, 4, 400, 5), 80).unwrap();
+        let prepared = prepared(&teacher, 4, 400, 80, 5);
         let wanted = Wanted { mask: Mask::Causal, ..Wanted::default() };
         let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
         let distance = teacher.distance(&outcome.layer).unwrap();
@@ -459,13 +470,14 @@ mod tests {
     #[test]
     fn bad_input_is_refused() {
         let teacher = TeacherSpec::dense(4, 1, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(0)).unwrap();
-        let batch = examples(&teacher, 3, 50, 1);
-        assert!(Prepared::new(&batch, 50).is_err());
-        let prepared = Prepared::new(&batch, 10).unwrap();
+        let (batch, none) = examples(&teacher, 3, 50, 1).split_at(50);
+        assert!(Prepared::new(none, batch).is_err());
+        assert!(Prepared::new(examples(&teacher, 3, 50, 1), examples(&teacher, 4, 50, 1)).is_err());
+        let short = prepared(&teacher, 1, 50, 10, 1);
+        let prepared = prepared(&teacher, 3, 50, 10, 1);
         let refused = |wanted: Wanted| Learner::new(&prepared, wanted).is_err();
         assert!(refused(Wanted { heads: HeadCount::Given(0), ..Wanted::default() }));
         assert!(refused(Wanted { rank: Rank::Given(5), ..Wanted::default() }));
-        let single = Prepared::new(&examples(&teacher, 1, 50, 1), 10).unwrap();
-        assert!(Learner::new(&single, Wanted::default()).is_err());
+        assert!(Learner::new(&short, Wanted::default()).is_err());
     }
 }

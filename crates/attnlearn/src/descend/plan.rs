@@ -49,7 +49,7 @@ impl Plan {
         // So many times as many numbers as unknowns, and enough rows for the refit. A head shows a query only as many directions as there are keys: few
         // rows make products cheap, and a condition that takes many of them.
         let rows = (if large { 30 } else { 5 } * form.len() / form.d_out).max(5 * pooled).max(2000);
-        let refine = rows.div_ceil(k).min(most_sequences(form, k)).min(examples.len());
+        let refine = rows.div_ceil(k).min(most_sequences(form, k, settings.pass_numbers)).min(examples.len());
         // A start with its redraws, at least; for small students as many as a given number of operations allows.
         let least = 1 + if large { settings.redraws * form.heads } else { 2 };
         let operations = (refine * k * form.len()) as f64;
@@ -90,13 +90,10 @@ impl Plan {
     }
 }
 
-/// Numbers that the passes of a refinement may keep.
-const MOST_NUMBERS: usize = 1 << 28;
-
-/// Sequences whose passes are so many.
-pub(super) fn most_sequences(form: &Form, k: usize) -> usize {
+/// Sequences whose passes keep so many numbers.
+pub(super) fn most_sequences(form: &Form, k: usize, numbers: usize) -> usize {
     let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
-    (MOST_NUMBERS / (k * of_row).max(1)).max(1)
+    (numbers / (k * of_row).max(1)).max(1)
 }
 
 #[cfg(test)]

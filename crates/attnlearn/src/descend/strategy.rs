@@ -49,11 +49,13 @@ pub struct StrategySettings {
     pub goal: f64,
     /// How hard to try: 1 is the least number of starts, 10 that of a minute or two for small students (default 10).
     pub effort: f64,
+    /// Numbers that the passes of a refinement may keep; there are no more examples in it (default 2²⁸, 2 GiB).
+    pub pass_numbers: usize,
 }
 
 impl Default for StrategySettings {
     fn default() -> Self {
-        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0 }
+        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0, pass_numbers: 1 << 28 }
     }
 }
 
@@ -156,7 +158,8 @@ pub struct Run<'a> {
     single: Batch<f32>,
     /// The examples' own units, and what it sees in them.
     plain: Option<(Frame, Batch<f32>)>,
-    refine: Batch<f64>,
+    /// What is refined by, if not by all.
+    some: Option<Batch<f64>>,
     variance: f64,
     plan: Plan,
     settings: StrategySettings,
@@ -178,15 +181,16 @@ impl<'a> Run<'a> {
             None
         };
         let all = balanced.as_ref().map_or(examples, |(_, balanced)| balanced);
-        let refine = all.select(&(0..plan.refine).collect::<Vec<_>>());
+        let some = (plan.refine < all.len()).then(|| all.select(&(0..plan.refine).collect::<Vec<_>>()));
+        let refine = some.as_ref().unwrap_or(all);
         let variance = refine.variance()?;
         let single = if plan.large { all.cast() } else { refine.cast() };
         let plain = plain.filter(|_| !plan.large).map(|frame| {
-            let seen = frame.enter(&refine).cast();
+            let seen = frame.enter(refine.clone()).cast();
             (frame, seen)
         });
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
-        let mut run = Self { form, examples, balanced, single, plain, refine, variance, plan, settings, state };
+        let mut run = Self { form, examples, balanced, single, plain, some, variance, plan, settings, state };
         let first = run.start()?;
         run.state.chains.push(first);
         Ok(run)
@@ -225,6 +229,12 @@ impl<'a> Run<'a> {
         }
         run.state = state;
         Ok(Some(run))
+    }
+
+    /// What is refined by.
+    fn refine(&self) -> &Batch<f64> {
+        let all = self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced);
+        self.some.as_ref().unwrap_or(all)
     }
 
     /// A new start.
@@ -306,14 +316,14 @@ impl<'a> Run<'a> {
         if let Stage::Descend(descent) = &chain.stage {
             student = self.descended(&descent.1, chain.start);
         }
-        self.refine.refit(&self.form, &mut student.values)?;
+        self.refine().refit(&self.form, &mut student.values)?;
         Ok(self.plain(student))
     }
 
     /// Heads whose removal would cost more than a thousandth of what the dearest costs: a head that shadows another is worth next to nothing.
     pub fn heads_in_use(&self) -> Result<usize> {
         let mut student = self.student()?;
-        let elimination = self.refine.refit(&self.form, &mut student.values)?;
+        let elimination = self.refine().refit(&self.form, &mut student.values)?;
         let costs = elimination.removal_costs(&self.form, &student.values);
         let dearest = costs.iter().copied().fold(0.0, f64::max);
         Ok(costs.iter().filter(|cost| **cost > IDLE * dearest).count())
@@ -402,7 +412,7 @@ impl<'a> Run<'a> {
             Stage::Refine(newton) => {
                 let all = self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced);
                 if newton.history.is_empty() {
-                    sharp::take_apart(&mut chain.student, &self.refine, stop)?;
+                    sharp::take_apart(&mut chain.student, self.refine(), stop)?;
                 }
                 for _ in 0..if is_small(&self.form) { STEPS } else { 1 } {
                     let student = &mut chain.student;
@@ -411,14 +421,14 @@ impl<'a> Run<'a> {
                         // Others move first: together, conjugate gradients would spend their products on what logits show better.
                         fixed.extend(chain.readings.read(student, all, stop)?);
                     }
-                    let why = newton.step(student, &self.refine, self.variance, &self.plan.newton, &fixed, &|_| stop())?;
+                    let why = newton.step(student, self.refine(), self.variance, &self.plan.newton, &fixed, &|_| stop())?;
                     if why.is_none() && newton.crawling() > 0 {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
                             chain.base = Some(Found { nmse, student: student.clone() });
                         }
                         let drawn = chain.idle.roused();
-                        if chain.idle.rouse(student, &self.refine, nmse * self.variance, &mut chain.rng)? {
+                        if chain.idle.rouse(student, self.refine(), nmse * self.variance, &mut chain.rng)? {
                             chain.redraws += chain.idle.roused() - drawn;
                             *newton = Newton::new(&self.plan.newton);
                         }
@@ -482,7 +492,7 @@ impl<'a> Run<'a> {
                     chain.student = base.student.clone();
                     chain.idle = Idle::default();
                     chain.readings = Readings::default();
-                    let elimination = self.refine.refit(&self.form, &mut chain.student.values)?;
+                    let elimination = self.refine().refit(&self.form, &mut chain.student.values)?;
                     let costs = elimination.removal_costs(&self.form, &chain.student.values);
                     let least = cheapest(&costs);
                     let norm = chain.student.norm_beside(least);
@@ -515,7 +525,7 @@ impl<'a> Run<'a> {
         let (Some((end, newton)), Some(best)) = (&self.state.end, &self.state.best) else { return Ok(None) };
         let end = *end;
         if !self.state.done {
-            let n = most_sequences(&self.form, self.examples.shape.k).min(self.examples.len());
+            let n = most_sequences(&self.form, self.examples.shape.k, self.settings.pass_numbers).min(self.examples.len());
             let some = (n < self.examples.len()).then(|| self.examples.select(&(0..n).collect::<Vec<_>>()));
             let examples = some.as_ref().unwrap_or(self.examples);
             let (mut newton, mut student) = (newton.clone(), best.student.clone());

@@ -2,6 +2,7 @@
 
 use super::descent::Descended;
 use super::report::sculpt_notes;
+use super::split::Parts;
 use crate::Result;
 use crate::certify::Certificate;
 use crate::data::write_atomically;
@@ -17,6 +18,8 @@ pub struct Sculpted {
     pub learned: Learned,
     /// What was asked for.
     pub settings: ValidSettings,
+    /// How examples were shared out, if there was an end to them.
+    pub parts: Option<Parts>,
     /// Seconds that it took.
     pub seconds: f64,
 }
@@ -25,11 +28,6 @@ impl Sculpted {
     /// The best layer and its error: polished, if it was.
     pub fn best(&self) -> Option<&Stage> {
         self.learned.after_polish.as_ref().or(self.learned.before_polish.as_ref())
-    }
-
-    /// Whether it is recovered, or explains more than a layer of this held-out NMSE.
-    pub(super) fn is_better_than(&self, nmse: f64) -> bool {
-        self.learned.outcome == Outcome::Recovered || self.best().is_some_and(|stage| stage.nmse < nmse)
     }
 
     /// Where a layer comes from, for the notes in its file.
@@ -77,6 +75,14 @@ impl Answer {
         match self {
             Self::Descended(found) => Some(&found.certificate),
             Self::Sculpted(found) => found.learned.certificate.as_ref(),
+        }
+    }
+
+    /// How examples were shared out, if there was an end to them.
+    pub fn parts(&self) -> Option<&Parts> {
+        match self {
+            Self::Descended(found) => Some(&found.parts),
+            Self::Sculpted(found) => found.parts.as_ref(),
         }
     }
 

@@ -1,10 +1,13 @@
-//! The practical learner, from all examples to a certificate; and how much of what is left unexplained is noise.
+//! The practical learner, from examples that have been shared out to a layer and its certificate; and how much of what is left unexplained is noise.
 
 use super::keeping::Keeping;
-use super::watch::{Event, Parts, Reader, Watch};
+use super::split::Parts;
+use super::watch::{Event, Watch};
 use crate::certify::{Certificate, CertifySettings, certify};
-use crate::data::{Block, ExampleSource, Shape, Watched};
+use crate::data::{Block, Shape};
 use crate::descend::{Batch, End, Learner, Outcome, Prepared, Try, Wanted};
+use crate::layer::AttentionLayer;
+use crate::layer::residual::residuals;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,18 +16,35 @@ use std::time::Instant;
 
 /// Held-out NMSE at which a layer counts as recovered.
 const RECOVERED: f64 = 1e-12;
-/// Numbers that are kept in memory, at most.
-pub(super) const MOST_NUMBERS: usize = 1 << 28;
-
 /// What has been checked.
 pub(super) struct Descent {
     pub wanted: Wanted,
     pub keeping: Keeping,
     /// Whether outputs are noisy.
     pub noise: bool,
-    pub most_examples: u64,
-    pub held_out: u64,
     pub delta: f64,
+}
+
+/// What a search came to, before its certificate.
+pub(super) struct Searched {
+    pub outcome: Outcome,
+    /// Share of the variance that the chosen form leaves unexplained on the examples to choose by.
+    pub chosen_by: f64,
+    /// Examples learned from.
+    pub examples: usize,
+    pub notes: BTreeMap<String, String>,
+}
+
+impl Searched {
+    /// Whether the examples to choose by are explained.
+    pub fn explains(&self) -> bool {
+        self.chosen_by <= RECOVERED
+    }
+
+    /// What is left of them, in words.
+    pub fn text(&self) -> String {
+        format!("NMSE {:.1e} on the examples to choose by", self.chosen_by)
+    }
 }
 
 /// What outputs hold that no layer explains.
@@ -49,6 +69,8 @@ pub struct Descended {
     pub noise: Option<Noise>,
     /// Examples learned from.
     pub examples: usize,
+    /// How they were shared out.
+    pub parts: Parts,
     /// Sizes of an example.
     pub shape: Shape,
     /// Held-out NMSE.
@@ -71,22 +93,21 @@ impl Descended {
 }
 
 impl Descent {
-    /// Learns.
-    pub fn learn(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<Descended> {
-        let (shape, begun) = (source.shape(), Instant::now());
-        let all = self.read(source, watch)?;
-        let (rest, certified) = split(&all, usize::try_from(self.held_out).unwrap_or(usize::MAX))?;
-        drop(all);
-        // Forms are compared on examples that neither they nor the certificate see.
-        let chosen_by = (rest.len() / 10).clamp(1, 2000);
-        let prepared = Prepared::new(&rest, chosen_by)?;
-        drop(rest);
-        let examples = prepared.examples();
-        watch.tell(Event::Descent(Parts { learn: examples, choose: chosen_by, certify: certified.len(), shape }));
+    /// Learns from some examples and chooses by others, which come back.
+    pub fn learn(&self, learn: Batch<f64>, choose: Batch<f64>, watch: &dyn Watch) -> Result<(Searched, Batch<f64>)> {
+        let prepared = Prepared::new(learn, choose)?;
         let outcome = self.search(&prepared, watch)?;
+        let (examples, chosen_by) = (prepared.examples(), outcome.tries[outcome.chosen].held_out);
+        let notes = notes(&self.wanted, "not certified yet", chosen_by, examples);
+        Ok((Searched { outcome, chosen_by, examples, notes }, prepared.into_test()))
+    }
+
+    /// The end: what can be guaranteed of the layer, and how it is called. Nothing is decided after this.
+    pub fn certified(&self, found: Searched, certified: &Batch<f64>, parts: Parts, begun: Instant) -> Result<Descended> {
+        let Searched { outcome, examples, .. } = found;
+        let shape = certified.shape;
         let settings = CertifySettings { delta: self.delta, ..CertifySettings::default() };
-        let blocks = (certified.len() as u64).div_ceil(Block::<f64>::CAPACITY as u64);
-        let certificate = certify(&outcome.layer, &certified, 0..blocks, &settings)?;
+        let certificate = certify(&outcome.layer, certified, 0..blocks(certified), &settings)?;
         let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
         let chosen = &outcome.tries[outcome.chosen];
         let numbers = shape.k * shape.d_out;
@@ -104,20 +125,7 @@ impl Descent {
             (false, ..) => format!("not recovered: held-out NMSE {nmse:.1e}"),
         };
         let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
-        Ok(Descended { outcome, certificate, noise, examples, shape, nmse, recovered, text, seconds, wanted })
-    }
-
-    /// All examples that fit in memory.
-    fn read(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<Batch<f64>> {
-        let shape = source.shape();
-        let most = (MOST_NUMBERS / (shape.k * (shape.d + shape.d_out)).max(1)) as u64;
-        let n = source.len().unwrap_or(u64::MAX).min(self.most_examples).min(most);
-        watch.tell(Event::Pass { what: "examples read", examples: n });
-        let reader = Reader(watch);
-        let source = Watched::new(source, &reader).at_most(n);
-        let batch = Batch::read(&source, 0..n.div_ceil(Block::<f64>::CAPACITY as u64), usize::try_from(n).unwrap_or(usize::MAX));
-        watch.tell(Event::PassEnded);
-        batch
+        Ok(Descended { outcome, certificate, noise, examples, parts, shape, nmse, recovered, text, seconds, wanted })
     }
 
     /// Searches to the end, and keeps the search every minute and when it is stopped.
@@ -184,18 +192,13 @@ fn notes(wanted: &Wanted, text: &str, nmse: f64, examples: usize) -> BTreeMap<St
     notes.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The last `held_out` examples, and at most a fifth, apart from the others.
-fn split(all: &Batch<f64>, held_out: usize) -> Result<(Batch<f64>, Batch<f64>)> {
-    let n = all.len();
-    if n < 10 {
-        return Err(Error::input("examples", format!("only {n} of them"), "give at least 10"));
-    }
-    if held_out == 0 {
-        return Err(Error::input("--held-out", "no examples held out", "a certificate needs at least one"));
-    }
-    let last = held_out.min(n / 5);
-    let indices: Vec<usize> = (0..n).collect();
-    Ok((all.select(&indices[..n - last]), all.select(&indices[n - last..])))
+fn blocks(batch: &Batch<f64>) -> u64 {
+    (batch.len() as u64).div_ceil(Block::<f64>::CAPACITY as u64)
+}
+
+/// Mean square of what a layer misses.
+pub(super) fn mean_square(layer: &AttentionLayer, batch: &Batch<f64>) -> Result<f64> {
+    Ok(residuals(layer, batch, 0..blocks(batch), |_| ())?.mse())
 }
 
 /// What is left of `numbers` outputs after as many were fitted as there are unknowns; and whether the error on others is about that. A student that is

@@ -1,8 +1,9 @@
 //! Where a search is kept while it goes on, so that it can be continued bit for bit.
 
-use super::descent::Descended;
 use crate::data::{AtomicFile, Claim};
+use crate::layer::AttentionLayer;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,8 +57,8 @@ impl Keeping {
     }
 
     /// Writes what was found, before something else is tried.
-    pub(super) fn keep(&self, found: &Descended) -> Result<()> {
-        self.layer.as_deref().map_or(Ok(()), |path| found.outcome.layer.save(path, &found.notes()))
+    pub(super) fn keep(&self, layer: &AttentionLayer, notes: &BTreeMap<String, String>) -> Result<()> {
+        self.layer.as_deref().map_or(Ok(()), |path| layer.save(path, notes))
     }
 
     /// Time between two checkpoints.

@@ -6,17 +6,26 @@
 //! sculpt:   the six phases of Chen and Li, then a polish (`crate::sculpt`)
 //! ```
 //!
-//! The last examples, at most a fifth, are held out: only the certificate sees them. Every door to the library (the program, the Python package)
-//! goes through here, so that the same examples, settings and seed give the same bits, the same words and the same files.
+//! Examples are shared out first, by the seed and their inputs (see `split.rs`): at most a fifth is held out, others choose. Which learner runs, when it
+//! stops and whose answer it is are decided by what is learned from and what chooses. Then the answer is certified, once, on held-out examples: nothing that
+//! depends on them is decided, so their certificate has the confidence that it says. A source without an end is taken for one of
+//! [`Settings::most_examples`]; only the six phases alone draw from it as they go.
+//!
+//! Every door to the library (the program, the Python package) goes through here, so that the same examples, settings and seed give the same bits, the same
+//! words and the same files.
 //!
 //! [`Settings`] are checked against a source, which gives a [`Plan`]; a plan runs under the eyes of a [`Watch`] and comes to an [`Answer`].
 
 mod answer;
+mod budget;
 mod descent;
 mod keeping;
 mod report;
 mod settings;
+mod split;
 mod telling;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use answer::{Answer, Sculpted};
@@ -24,13 +33,16 @@ pub use descent::{Descended, Noise};
 pub use keeping::{Keeping, checkpoint_beside};
 pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
 pub use settings::{FEW, Heads, Method, Settings};
+pub use split::Parts;
 pub use telling::{Live, told};
-pub use watch::{Event, Parts, Unwatched, Watch};
+pub use watch::{Event, Unwatched, Watch};
 
 use crate::data::{Block, ExampleSource, Watched, scan};
-use crate::sculpt::{self, ValidSettings};
+use crate::descend::Batch;
+use crate::sculpt::{self, Purposes, ValidSettings};
 use crate::{Error, Result};
-use descent::Descent;
+use descent::{Descent, Searched, mean_square};
+use split::{Division, Sides};
 use std::time::Instant;
 use watch::{Phases, Reader, Silent};
 
@@ -38,6 +50,9 @@ use watch::{Phases, Reader, Silent};
 pub struct Plan<'a> {
     source: &'a dyn ExampleSource,
     route: Route,
+    /// Most examples read.
+    most: u64,
+    division: Division,
 }
 
 /// Which learners, and in which order.
@@ -51,29 +66,29 @@ enum Route {
 impl Plan<'_> {
     /// Learns. The search that was kept meanwhile stays until it is [forgotten](Self::forget).
     pub fn run(&self, watch: &dyn Watch) -> Result<Answer> {
+        let begun = Instant::now();
         let (descent, sculpt) = match &self.route {
-            Route::Sculpt(settings) => return Ok(Answer::Sculpted(Box::new(self.sculpt(settings, watch)?))),
+            Route::Sculpt(settings) => return self.phases_alone(settings, begun, watch),
             Route::Descend(descent, sculpt) => (descent, sculpt),
         };
         let _claim = descent.keeping.claim()?;
-        let mut found = descent.learn(self.source, watch)?;
-        let settings = match sculpt {
-            Some(settings) if !found.recovered => settings,
-            _ => return Ok(Answer::Descended(Box::new(found))),
-        };
-        watch.tell(Event::NotByDescent(&found.text));
-        // The search is kept, being over, until the answer is safe: who stops the six phases continues with them.
-        descent.keeping.keep(&found)?;
-        let sculpted = self.sculpt(settings, watch).inspect_err(|e| {
-            if let (Error::Interrupted, Some(checkpoint)) = (e, &descent.keeping.checkpoint) {
-                watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.nmse });
+        let (mut sides, learn) = self.shared_in_memory(watch)?;
+        let (found, choose) = descent.learn(learn, sides.take_choose(), watch)?;
+        sides.choose = choose;
+        if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains()) {
+            watch.tell(Event::NotByDescent(&found.text()));
+            // The search is kept, being over, until the answer is safe: who stops the six phases continues with them.
+            descent.keeping.keep(&found.outcome.layer, &found.notes)?;
+            let sculpted = self.sculpt(settings, &sides, begun, watch).inspect_err(|e| {
+                if let (Error::Interrupted, Some(checkpoint)) = (e, &descent.keeping.checkpoint) {
+                    watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.chosen_by });
+                }
+            })?;
+            if better(&sculpted, &found, &sides.choose)? {
+                return Ok(Answer::Sculpted(Box::new(sculpted)));
             }
-        })?;
-        if sculpted.is_better_than(found.nmse) {
-            return Ok(Answer::Sculpted(Box::new(sculpted)));
         }
-        found.seconds += sculpted.seconds;
-        Ok(Answer::Descended(Box::new(found)))
+        Ok(Answer::Descended(Box::new(descent.certified(found, &sides.certify, sides.parts, begun)?)))
     }
 
     /// Removes the search that was kept: it is over, and its answer safe.
@@ -84,21 +99,65 @@ impl Plan<'_> {
         }
     }
 
-    fn sculpt(&self, settings: &ValidSettings, watch: &dyn Watch) -> Result<Sculpted> {
-        let (begun, examples) = (Instant::now(), self.source.len());
-        watch.tell(Event::Sculpt { examples, shape: self.source.shape() });
-        if let Some(n) = examples.map(|n| n.min(settings.most_examples)) {
-            // All of them once, so that one that is not finite is named even if the learner would not have come across it.
-            watch.tell(Event::Pass { what: "examples checked", examples: n });
-            let reader = Reader(watch);
-            let source = Watched::new(self.source, &reader).at_most(n);
-            scan::<f32, _>(&source, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())?;
-            watch.tell(Event::PassEnded);
-        }
+    /// Examples there are, up to those asked for.
+    fn examples(&self) -> u64 {
+        self.source.len().unwrap_or(u64::MAX).min(self.most)
+    }
+
+    /// The examples shared out, those to learn from in memory, as far as they fit.
+    fn shared_in_memory(&self, watch: &dyn Watch) -> Result<(Sides, Batch<f64>)> {
+        let (shape, memory) = (self.source.shape(), self.division.memory);
+        let (n, most) = (self.examples(), budget::most_examples(shape, memory));
+        budget::check(budget::of_search(shape, n.min(most as u64).max(LEAST)), memory, "learning from examples in memory")?;
+        let mut sides = self.division.of(self.source, n, Some(most), watch)?;
+        watch.tell(Event::Shared(sides.parts));
+        let none = || Error::input("examples", "none to learn from", "give more");
+        let learn = sides.learn.take().filter(|learn| !learn.is_empty()).ok_or_else(none)?;
+        Ok((sides, learn))
+    }
+
+    fn phases_alone(&self, settings: &ValidSettings, begun: Instant, watch: &dyn Watch) -> Result<Answer> {
+        let shape = self.source.shape();
+        let sculpted = if self.source.len().is_some() {
+            let sides = self.division.of(self.source, self.examples(), None, watch)?;
+            watch.tell(Event::Shared(sides.parts));
+            self.sculpt(settings, &sides, begun, watch)?
+        } else {
+            watch.tell(Event::Sculpt { examples: None, shape });
+            watch.tell(Event::PhasesBegin);
+            let silent = Silent(watch);
+            let learned = sculpt::learn(&Watched::new(self.source, &silent), settings, &Phases(watch))?;
+            Sculpted { learned, settings: settings.clone(), parts: None, seconds: begun.elapsed().as_secs_f64() }
+        };
+        Ok(Answer::Sculpted(Box::new(sculpted)))
+    }
+
+    /// The six phases on examples that have been shared out.
+    fn sculpt(&self, settings: &ValidSettings, sides: &Sides, begun: Instant, watch: &dyn Watch) -> Result<Sculpted> {
+        let n = self.examples();
+        watch.tell(Event::Sculpt { examples: Some(n), shape: self.source.shape() });
+        // All of them once, so that one that is not finite in single precision is named even if the learner would not have come across it.
+        watch.tell(Event::Pass { what: "examples checked", examples: n });
+        let reader = Reader(watch);
+        let source = Watched::new(self.source, &reader).at_most(n);
+        scan::<f32, _>(&source, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())?;
+        watch.tell(Event::PassEnded);
         watch.tell(Event::PhasesBegin);
         let silent = Silent(watch);
-        let source = Watched::new(self.source, &silent).at_most(settings.most_examples);
-        let learned = sculpt::learn(&source, settings, &Phases(watch))?;
-        Ok(Sculpted { learned, settings: settings.clone(), seconds: begun.elapsed().as_secs_f64() })
+        let source = Watched::new(self.source, &silent).at_most(n);
+        let learning = sides.learning(&source);
+        let purposes = Purposes { learn: &learning, choose: &sides.choose, certify: &sides.certify };
+        let learned = sculpt::learn_apart(purposes, settings, &Phases(watch))?;
+        let (parts, seconds) = (Some(sides.parts), begun.elapsed().as_secs_f64());
+        Ok(Sculpted { learned, settings: settings.clone(), parts, seconds })
     }
+}
+
+/// Fewest examples that a refusal speaks of.
+const LEAST: u64 = 10;
+
+/// Whether the six phases have a layer that is better than that of descent, by the examples to choose by.
+fn better(sculpted: &Sculpted, found: &Searched, choose: &Batch<f64>) -> Result<bool> {
+    let Some(stage) = sculpted.best() else { return Ok(false) };
+    Ok(mean_square(&stage.layer, choose)? < mean_square(&found.outcome.layer, choose)?)
 }

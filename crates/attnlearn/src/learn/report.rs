@@ -2,6 +2,7 @@
 
 use super::answer::Sculpted;
 use super::descent::{Descended, Noise};
+use super::split::Parts;
 use crate::certify::Certificate;
 use crate::data::Shape;
 use crate::descend::{End, Form, Learner, Wanted};
@@ -35,6 +36,7 @@ pub struct DescendReport<'a> {
     settings: &'a Wanted,
     shape: Shape,
     examples: usize,
+    split: Parts,
     recovered: bool,
     noise: Option<Noise>,
     outcome_text: &'a str,
@@ -63,6 +65,7 @@ impl Descended {
             settings: &self.wanted,
             shape: self.shape,
             examples: self.examples,
+            split: self.parts,
             recovered: self.recovered,
             noise: self.noise,
             outcome_text: &self.text,
@@ -109,6 +112,8 @@ pub struct SculptReport<'a> {
     settings: &'a Settings,
     shape: Shape,
     examples: u64,
+    /// How they were shared out, if there was an end to them.
+    split: Option<Parts>,
     outcome: &'a Outcome,
     outcome_text: String,
     /// Whether the rows were certified with separated projections, agreement alone not sufficing.
@@ -131,6 +136,7 @@ impl<'a> SculptReport<'a> {
             settings,
             shape,
             examples: learned.examples,
+            split: None,
             outcome: &learned.outcome,
             outcome_text: learned.outcome.to_string(),
             separated: learned.separated,
@@ -153,7 +159,8 @@ impl<'a> SculptReport<'a> {
 impl Sculpted {
     /// As data; `layer` is the file that the best layer was written to.
     pub fn report(&self, layer: Option<String>) -> SculptReport<'_> {
-        SculptReport::new(&self.learned, &self.settings, self.settings.shape(), self.seconds, layer)
+        let report = SculptReport::new(&self.learned, &self.settings, self.settings.shape(), self.seconds, layer);
+        SculptReport { split: self.parts, ..report }
     }
 }
 

@@ -1,7 +1,9 @@
 //! What can be asked for, and which learner it belongs to.
 
-use super::descent::{Descent, MOST_NUMBERS};
+use super::budget;
+use super::descent::Descent;
 use super::keeping::Keeping;
+use super::split::Division;
 use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
 use crate::descend::{Batch, Choice, HeadCount, Rank, StrategySettings, Wanted};
@@ -60,14 +62,17 @@ pub struct Settings {
     pub method: Method,
     /// Heads (default: auto, at most 16, with sculpt 4).
     pub heads: Heads,
-    /// Seed of the starting points of the search (default 0).
+    /// Seed of the starting points of the search, and of what is held out (default 0).
     pub seed: u64,
     /// One minus the confidence of the certificate (default 0.01).
     pub delta: f64,
-    /// Most examples read: those at the beginning (default 10⁸).
+    /// Most examples read: the first so many (default 10⁸).
     pub most_examples: u64,
     /// Examples held out for the certificate, at most, and at most a fifth (default 20 000).
     pub held_out: u64,
+    /// Bytes that may be taken, about; descent learns from as many examples as fit, drawn at random (default: three quarters of what the machine, its
+    /// control group or `ulimit -v` allow).
+    pub memory: Option<u64>,
     /// Descent: rank of attention matrices (default: automatic).
     pub rank: Option<Rank>,
     /// Descent: rank of projections (default: automatic).
@@ -98,6 +103,7 @@ impl Default for Settings {
             delta: sculpt.delta,
             most_examples: sculpt.most_examples,
             held_out: sculpt.held_out,
+            memory: None,
             rank: None,
             value_rank: None,
             biases: None,
@@ -110,6 +116,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// Numbers of all heads together, at most.
+const MOST_NUMBERS: usize = 1 << 28;
 
 /// Examples below which the six phases are not worth a try.
 pub const FEW: u64 = 10_000;
@@ -138,6 +147,10 @@ impl Settings {
             return Err(Error::input("--heads", problem, "ask for fewer"));
         }
         ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer --threads")?;
+        let memory = self.memory.unwrap_or_else(budget::default);
+        let division = Division { held_out: self.held_out, seed: self.seed, memory };
+        let most = self.most_examples;
+        let plan = |route: Route| Ok(Plan { source, route, most, division });
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let refuse = |flag: &str, method: &str| {
             Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))
@@ -147,16 +160,16 @@ impl Settings {
             (Method::Sculpt, _, Some(flag)) | (Method::Auto, Some(_), Some(flag)) => refuse(flag, "descend"),
             (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => match keeping.given() {
                 Some(flag) => refuse(flag, "descend"),
-                None => Ok(Plan { source, route: Route::Sculpt(self.sculpt(source)?) }),
+                None => plan(Route::Sculpt(self.sculpt(source)?)),
             },
             (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
-                Ok(Plan { source, route: Route::Descend(Box::new(self.descent(keeping)?), None) })
+                plan(Route::Descend(Box::new(self.descent(memory, keeping)?), None))
             }
             (Method::Auto, None, None) => {
                 // The six phases want examples by the ten thousand.
                 let many = source.len().is_none_or(|n| n >= FEW);
                 let sculpt = if many { self.sculpt(source).ok() } else { None };
-                Ok(Plan { source, route: Route::Descend(Box::new(self.descent(keeping)?), sculpt) })
+                plan(Route::Descend(Box::new(self.descent(memory, keeping)?), sculpt))
             }
         }
     }
@@ -196,22 +209,18 @@ impl Settings {
         settings.check(&Watched::new(source, &watch::Silent(&watch::Unwatched)).at_most(self.most_examples))
     }
 
-    fn descent(&self, keeping: &Keeping) -> Result<Descent> {
+    fn descent(&self, memory: u64, keeping: &Keeping) -> Result<Descent> {
+        let strategy = StrategySettings { seed: self.seed, ..StrategySettings::default() };
+        let pass_numbers = strategy.pass_numbers.min(budget::most_numbers(memory));
+        let strategy = StrategySettings { pass_numbers, ..strategy };
         let wanted = Wanted {
             heads: self.heads.descend(),
             rank: self.rank.unwrap_or(Rank::Auto),
             value_rank: self.value_rank.unwrap_or(Rank::Auto),
             biases: self.biases.unwrap_or(Choice::Auto),
             mask: if self.causal { Mask::Causal } else { Mask::None },
-            strategy: StrategySettings { seed: self.seed, ..StrategySettings::default() },
+            strategy: strategy,
         };
-        Ok(Descent {
-            wanted,
-            keeping: keeping.check()?,
-            noise: self.noise,
-            most_examples: self.most_examples,
-            held_out: self.held_out,
-            delta: self.delta,
-        })
+        Ok(Descent { wanted, keeping: keeping.check()?, noise: self.noise, delta: self.delta })
     }
 }

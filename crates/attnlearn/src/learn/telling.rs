@@ -1,28 +1,11 @@
 //! What goes on, in words.
 
-use super::watch::Parts;
 use crate::descend::{Learner, Stage, Try};
-use crate::words::{duration, error, grouped, plural};
-use std::fmt;
+use crate::words::{duration, error, plural};
 use std::time::{Duration, Instant};
 
 /// Time between two counts of the heads in use.
 const COUNTED: Duration = Duration::from_secs(10);
-
-impl fmt::Display for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} examples to learn from, {} to choose by, {} for the certificate; k = {}, d = {}, d_out = {}",
-            grouped(self.learn as u64),
-            grouped(self.choose as u64),
-            grouped(self.certify as u64),
-            self.shape.k,
-            self.shape.d,
-            self.shape.d_out
-        )
-    }
-}
 
 /// A form that was tried, on one line.
 pub fn told(one: &Try) -> String {

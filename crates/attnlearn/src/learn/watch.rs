@@ -1,22 +1,10 @@
 //! What goes on while a layer is learned, for those who watch.
 
+use super::split::Parts;
 use crate::data::{Reading, Shape};
 use crate::descend::{Learner, Try};
 use crate::sculpt::{self, Phase, Record};
 use std::path::Path;
-
-/// How examples are shared out by descent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts {
-    /// To learn from.
-    pub learn: usize,
-    /// To choose among forms by.
-    pub choose: usize,
-    /// For the certificate.
-    pub certify: usize,
-    /// Sizes of an example.
-    pub shape: Shape,
-}
 
 /// Something that happens.
 pub enum Event<'a> {
@@ -31,8 +19,8 @@ pub enum Event<'a> {
     Read(u64),
     /// The pass is over.
     PassEnded,
-    /// Descent begins.
-    Descent(Parts),
+    /// The examples have been shared out.
+    Shared(Parts),
     /// The search has made a step.
     Step(&'a Learner<'a>),
     /// The search is done with a form.
@@ -43,10 +31,10 @@ pub enum Event<'a> {
         checkpoint: &'a Path,
         /// The best layer so far.
         layer: Option<&'a Path>,
-        /// Its share of unexplained variance on held-out examples.
+        /// Its share of unexplained variance on the examples to choose by.
         nmse: f64,
     },
-    /// Descent did not recover a layer, and why; the six phases follow.
+    /// Descent does not explain the examples to choose by, and how that shows; the six phases follow.
     NotByDescent(&'a str),
     /// The six phases are next.
     Sculpt {

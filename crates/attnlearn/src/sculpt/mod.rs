@@ -37,10 +37,29 @@ use crate::Result;
 use crate::data::ExampleSource;
 use run::Run;
 
-/// Runs the six phases, the polish and the certificate.
-pub fn learn(source: &dyn ExampleSource, settings: &ValidSettings, watch: &dyn Watch) -> Result<Learned> {
-    let mut run = Run::new(source, settings, watch);
+/// Examples of one shape for three purposes.
+#[derive(Clone, Copy)]
+pub struct Purposes<'a> {
+    /// To learn from.
+    pub learn: &'a dyn ExampleSource,
+    /// To choose among what was found.
+    pub choose: &'a dyn ExampleSource,
+    /// For the certificate, which alone reads them.
+    pub certify: &'a dyn ExampleSource,
+}
 
+/// Runs the six phases, the polish and the certificate. The last blocks of a source that has an end serve to choose and to certify, so its order should
+/// mean nothing; [`crate::learn`] draws examples for each purpose instead.
+pub fn learn(source: &dyn ExampleSource, settings: &ValidSettings, watch: &dyn Watch) -> Result<Learned> {
+    all(Run::new(source, settings, watch), settings)
+}
+
+/// The same on examples that have been shared out; all three sources have an end.
+pub fn learn_apart(examples: Purposes<'_>, settings: &ValidSettings, watch: &dyn Watch) -> Result<Learned> {
+    all(Run::apart(examples, settings, watch), settings)
+}
+
+fn all(mut run: Run<'_>, settings: &ValidSettings) -> Result<Learned> {
     // Phase 1: the crude sum of projections.
     let (moments, crude) = run.crude_sum()?;
     // Phase 2: rows that agree as far as the crude sum can tell, and the body of their slabs.

@@ -194,7 +194,7 @@ fn ours(args: &RecoverArgs, problems: &[Problem]) -> Result<Vec<Row>, String> {
 fn learn(problem: &Problem, limit: f64) -> attnlearn::Result<Row> {
     let begun = Instant::now();
     // The form is given: no examples need to be held out to choose it.
-    let prepared = Prepared::new(&problem.examples, 0)?;
+    let prepared = Prepared::new(problem.examples.clone(), problem.examples.select(&[]))?;
     let wanted = Wanted {
         heads: HeadCount::Given(problem.heads),
         rank: if problem.rank > 0 { Rank::Given(problem.rank) } else { Rank::Full },

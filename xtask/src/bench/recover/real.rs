@@ -104,8 +104,8 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
     let (n, k) = (examples.len(), examples.shape.k);
     let seen = Seen::new(&examples)?;
     let begun = Instant::now();
-    let prepared = Prepared::new(&examples, 0)?;
-    drop(examples);
+    let none = examples.select(&[]);
+    let prepared = Prepared::new(examples, none)?;
     let wanted = Wanted {
         heads: HeadCount::Given(teacher.heads().len()),
         rank: Rank::Given(rank),

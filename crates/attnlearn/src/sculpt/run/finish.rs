@@ -46,7 +46,7 @@ impl Run<'_> {
         let held_out = self.split.held_out.clone();
         let certified = |fit: &Fit| -> Result<_> {
             let layer = fit.layer()?.canonical(1e-9).layer;
-            let certificate = certify(&layer, self.source, held_out.clone(), &settings)?;
+            let certificate = certify(&layer, self.certifying, held_out.clone(), &settings)?;
             let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
             Ok((Stage { layer, nmse }, certificate))
         };

@@ -11,7 +11,7 @@ use super::conditions::Conditions;
 use super::crude::Moments;
 use super::proxy::Proxy;
 use super::sharpen::sharpen;
-use super::{Phase, Record, ValidSettings, Watch};
+use super::{Phase, Purposes, Record, ValidSettings, Watch};
 use crate::data::{Block, ExampleSource};
 use crate::descend::{self, Fit, Sample};
 use crate::linalg::{Mat, frobenius};
@@ -27,7 +27,10 @@ const WIDEST: f64 = 1.0;
 
 /// A run in progress.
 pub(super) struct Run<'a> {
+    /// What is learned from; with the others, if they have no sources of their own.
     source: &'a dyn ExampleSource,
+    choosing: &'a dyn ExampleSource,
+    certifying: &'a dyn ExampleSource,
     settings: &'a ValidSettings,
     watch: &'a dyn Watch,
     split: Split,
@@ -41,11 +44,23 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(source: &'a dyn ExampleSource, settings: &'a ValidSettings, watch: &'a dyn Watch) -> Self {
+        let examples = Purposes { learn: source, choose: source, certify: source };
+        Self::with(examples, Split::of(source, settings), settings, watch)
+    }
+
+    /// On examples that have been shared out.
+    pub fn apart(examples: Purposes<'a>, settings: &'a ValidSettings, watch: &'a dyn Watch) -> Self {
+        Self::with(examples, Split::apart(&examples), settings, watch)
+    }
+
+    fn with(examples: Purposes<'a>, split: Split, settings: &'a ValidSettings, watch: &'a dyn Watch) -> Self {
         Self {
-            source,
+            source: examples.learn,
+            choosing: examples.choose,
+            certifying: examples.certify,
             settings,
             watch,
-            split: Split::of(source, settings),
+            split,
             records: Vec::new(),
             started: Instant::now(),
             read: 0,
@@ -160,7 +175,7 @@ impl<'a> Run<'a> {
         let sample = Sample::read(self.source, self.split.train.clone(), count.max(256))?;
         let validation = match self.validation.take() {
             Some(validation) => validation,
-            None => Sample::read(self.source, self.split.validation.clone(), VALIDATION as usize * Block::<f64>::CAPACITY)?,
+            None => Sample::read(self.choosing, self.split.validation.clone(), VALIDATION as usize * Block::<f64>::CAPACITY)?,
         };
         Ok((sample, validation))
     }

@@ -1,7 +1,7 @@
 //! Which examples serve which purpose.
 
 use crate::data::{Block, ExampleSource};
-use crate::sculpt::ValidSettings;
+use crate::sculpt::{Purposes, ValidSettings};
 use std::ops::Range;
 
 /// Blocks of validation examples, at most.
@@ -16,6 +16,12 @@ pub(super) struct Split {
 }
 
 impl Split {
+    /// All blocks of every source, each for its purpose.
+    pub fn apart(examples: &Purposes<'_>) -> Self {
+        let all = |source: &dyn ExampleSource| 0..source.len().unwrap_or(0).div_ceil(Block::<f32>::CAPACITY as u64);
+        Self { train: all(examples.learn), validation: all(examples.choose), held_out: all(examples.certify) }
+    }
+
     pub fn of(source: &dyn ExampleSource, settings: &ValidSettings) -> Self {
         let size = Block::<f32>::CAPACITY as u64;
         let held = settings.held_out.div_ceil(size);
