@@ -1,10 +1,12 @@
 //! The practical learner, from all examples to a certificate; and how much of what is left unexplained is noise.
 
 use super::keeping::Keeping;
+use super::lack_of_fit::{self, LackOfFit, Look};
 use super::watch::{Event, Parts, Reader, Watch};
 use crate::certify::{Certificate, CertifySettings, certify};
 use crate::data::{Block, ExampleSource, Shape, Watched};
 use crate::descend::{Batch, End, Learner, Outcome, Prepared, Try, Wanted};
+use crate::layer::AttentionLayer;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,6 +51,8 @@ pub struct Descended {
     pub certificate: Certificate,
     /// The noise, if outputs were said to be noisy.
     pub noise: Option<Noise>,
+    /// Whether what the layer leaves depends on the inputs, if there is enough left to ask: noise was said to be there, or the search ended at a floor.
+    pub lack_of_fit: Option<LackOfFit>,
     /// Examples learned from.
     pub examples: usize,
     /// Sizes of an example.
@@ -82,6 +86,8 @@ impl Descent {
         // Forms are compared on examples that neither they nor the certificate see.
         let chosen_by = (rest.len() / 10).clamp(1, 2000);
         let prepared = Prepared::new(&rest, chosen_by)?;
+        // What is left in the end is looked at on some of them, those that choose included.
+        let look = Look::at(&rest, chosen_by);
         drop(rest);
         let examples = prepared.examples();
         watch.tell(Event::Descent(Parts { learn: examples, choose: chosen_by, certify: certified.len(), shape }));
@@ -93,20 +99,15 @@ impl Descent {
         let chosen = &outcome.tries[outcome.chosen];
         let numbers = shape.k * shape.d_out;
         let noise = self.noise.then(|| noise(chosen, nmse, examples * numbers, certified.len() * numbers));
-        let recovered = nmse <= RECOVERED || noise.is_some_and(|noise| noise.reached);
-        let text = match (recovered, noise, chosen.end) {
-            (true, Some(noise), _) if nmse > RECOVERED => {
-                format!("recovered up to noise of {:.2} % of the outputs' size", 100.0 * noise.relative)
-            }
-            (true, ..) => "recovered".to_owned(),
-            (false, _, End::Floor) => {
-                let hint = if self.noise { "" } else { " (--noise if outputs are noisy)" };
-                format!("not recovered: several starts end at NMSE {nmse:.1e}, noise or a layer of another form{hint}")
-            }
-            (false, ..) => format!("not recovered: held-out NMSE {nmse:.1e}"),
+        let asked = nmse > RECOVERED && (self.noise || chosen.end == End::Floor);
+        let lack_of_fit = match asked {
+            true => Some(look.residuals(&outcome.layer, &wider(&outcome)?, self.wanted.strategy.seed)),
+            false => None,
         };
+        let found = lack_of_fit::Found { nmse, exact: nmse <= RECOVERED, floor: chosen.end == End::Floor, noise, lack_of_fit };
+        let (recovered, text) = (found.recovered(), found.text());
         let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
-        Ok(Descended { outcome, certificate, noise, examples, shape, nmse, recovered, text, seconds, wanted })
+        Ok(Descended { outcome, certificate, noise, lack_of_fit, examples, shape, nmse, recovered, text, seconds, wanted })
     }
 
     /// All examples that fit in memory.
@@ -168,6 +169,12 @@ impl Descent {
         watch.tell(Event::Kept { checkpoint, layer: path, nmse });
         Ok(())
     }
+}
+
+/// What was tried with more heads than the one chosen.
+fn wider(outcome: &Outcome) -> Result<Vec<AttentionLayer>> {
+    let more = |one: &&Try| one.form.heads > outcome.tries[outcome.chosen].form.heads;
+    outcome.tries.iter().filter(more).map(|one| one.student.layer()).collect()
 }
 
 fn notes(wanted: &Wanted, text: &str, nmse: f64, examples: usize) -> BTreeMap<String, String> {

@@ -14,6 +14,7 @@
 mod answer;
 mod descent;
 mod keeping;
+mod lack_of_fit;
 mod report;
 mod settings;
 mod telling;
@@ -22,6 +23,7 @@ mod watch;
 pub use answer::{Answer, Sculpted};
 pub use descent::{Descended, Noise};
 pub use keeping::Keeping;
+pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
 pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
 pub use settings::{FEW, Heads, Method, Settings};
 pub use telling::{Live, told};

@@ -2,6 +2,7 @@
 
 use super::answer::Sculpted;
 use super::descent::{Descended, Noise};
+use super::lack_of_fit::LackOfFit;
 use crate::certify::Certificate;
 use crate::data::Shape;
 use crate::descend::{End, Form, Learner, Wanted};
@@ -37,6 +38,7 @@ pub struct DescendReport<'a> {
     examples: usize,
     recovered: bool,
     noise: Option<Noise>,
+    lack_of_fit: Option<LackOfFit>,
     outcome_text: &'a str,
     heads: usize,
     tries: Vec<TryReport>,
@@ -65,6 +67,7 @@ impl Descended {
             examples: self.examples,
             recovered: self.recovered,
             noise: self.noise,
+            lack_of_fit: self.lack_of_fit,
             outcome_text: &self.text,
             heads: self.outcome.layer.heads().len(),
             tries: tries.collect(),
