@@ -11,6 +11,7 @@
 //! without effect dropped. Held-out examples choose among a handful of forms and are seen by nothing else; a certificate needs fresh ones.
 
 use super::batch::Batch;
+use super::fewer::fewer;
 use super::frame::Frame;
 use super::strategy::{End, Run, StrategySettings};
 use super::student::{Form, Student};
@@ -144,7 +145,7 @@ impl Prepared {
 /// A form that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Try {
-    /// Its shape.
+    /// Its shape; the student has fewer heads where it needs no more.
     pub form: Form,
     /// Share of the effort that was allowed: see [`StrategySettings::effort`].
     pub effort: f64,
@@ -214,8 +215,11 @@ impl<'a> Learner<'a> {
     /// Goes on for a while; whether all is over.
     pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
-        let student = self.run.student()?;
-        let nmse = self.run.nmse_of(&student)?;
+        let mut student = self.run.student()?;
+        if end != End::Tried {
+            student = fewer(&student, &self.examples.train, self.wanted.strategy.goal, end == End::Exact, stop)?;
+        }
+        let nmse = self.examples.train.error(&student.form, &student.values) / self.examples.train.variance()?;
         let student = self.examples.frame.leave(&student);
         let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
         self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
@@ -279,15 +283,15 @@ fn best(tries: &[Try]) -> Option<usize> {
     let as_good = |t: &Try| t.held_out <= least * (1.0 + AS_GOOD) || (t.end == End::Exact && t.held_out < EXACT);
     let good = (0..tries.len()).filter(|i| as_good(&tries[*i]));
     good.min_by(|a, b| {
-        (unknowns(&tries[*a].form), tries[*a].held_out)
-            .partial_cmp(&(unknowns(&tries[*b].form), tries[*b].held_out))
+        (unknowns(&tries[*a].student.form), tries[*a].held_out)
+            .partial_cmp(&(unknowns(&tries[*b].student.form), tries[*b].held_out))
             .unwrap_or(std::cmp::Ordering::Equal)
     })
     .or_else(|| (0..tries.len()).next())
 }
 
 /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
-fn unknowns(form: &Form) -> usize {
+pub(super) fn unknowns(form: &Form) -> usize {
     let (d, r, s) = (form.d, form.r(), form.s());
     let theta = if form.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
     let w = if form.value_rank.is_some() { s * (d + form.d_out - s.min(d)) } else { d * form.d_out };

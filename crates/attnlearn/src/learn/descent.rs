@@ -173,7 +173,7 @@ impl Descent {
 
 /// What was tried with more heads than the one chosen.
 fn wider(outcome: &Outcome) -> Result<Vec<AttentionLayer>> {
-    let more = |one: &&Try| one.form.heads > outcome.tries[outcome.chosen].form.heads;
+    let more = |one: &&Try| one.student.form.heads > outcome.tries[outcome.chosen].student.form.heads;
     outcome.tries.iter().filter(more).map(|one| one.student.layer()).collect()
 }
 
@@ -206,7 +206,7 @@ fn split(all: &Batch<f64>, held_out: usize) -> Result<(Batch<f64>, Batch<f64>)> 
 /// What is left of `numbers` outputs after as many were fitted as there are unknowns; and whether the error on others is about that. A student that is
 /// too small looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say.
 fn noise(chosen: &Try, held_out_nmse: f64, numbers: usize, held_out_numbers: usize) -> Noise {
-    let unknowns = Learner::unknowns(&chosen.form) as f64;
+    let unknowns = Learner::unknowns(&chosen.student.form) as f64;
     let (numbers, held_out_numbers) = (numbers as f64, held_out_numbers as f64);
     let floor = chosen.nmse * numbers / (numbers - unknowns).max(1.0);
     // Both are means of squares; and estimated unknowns add their share.

@@ -53,7 +53,7 @@ impl Descended {
     pub fn report(&self, layer: Option<String>) -> DescendReport<'_> {
         let tries = self.outcome.tries.iter().map(|t| TryReport {
             form: t.form,
-            unknowns: Learner::unknowns(&t.form),
+            unknowns: Learner::unknowns(&t.student.form),
             effort: t.effort,
             end: t.end,
             nmse: t.nmse,

@@ -3,7 +3,6 @@
 use super::super::{Answer, Descended, Heads, Keeping, Method, Settings, Unwatched};
 use super::*;
 use crate::data::{Shape, TeacherSpec};
-use crate::layer::Mask;
 
 const D: usize = 5;
 const K: usize = 4;
