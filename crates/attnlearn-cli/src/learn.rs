@@ -33,6 +33,7 @@ Examples:
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors --resume
   attnlearn learn measured.npz --heads 3 --noise -o layer.safetensors
+  attnlearn learn examples.npz --heads 12 --time-limit 10m -o layer.safetensors
   attnlearn learn examples.npz --heads 1..6 -o small.safetensors --report small.html")]
 pub struct Args {
     /// Examples (.safetensors or .npz).
@@ -79,7 +80,7 @@ pub struct Args {
     /// Descend: later tokens are hidden from earlier ones.
     #[arg(long)]
     causal: bool,
-    /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered.
+    /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered, if what is left does not depend on inputs.
     #[arg(long)]
     noise: bool,
     /// Descend: where the search is kept every minute and at Ctrl-C [default: OUTPUT.checkpoint].
@@ -88,6 +89,9 @@ pub struct Args {
     /// Descend: continue the search that was kept.
     #[arg(long)]
     resume: bool,
+    /// End the search after this long with the best so far; --resume continues it.
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    time_limit: Option<f64>,
     /// Find the wide directions of the convex body by linear programs instead of eigenvectors: slower.
     #[arg(long)]
     linear_programs: bool,
@@ -161,6 +165,7 @@ impl Args {
             }),
             causal: self.causal,
             noise: self.noise,
+            time_limit: self.time_limit,
             polish: !self.no_polish,
             linear_programs: self.linear_programs,
             before_polish: self.before_polish.is_some(),
@@ -201,7 +206,9 @@ impl Plan {
         }
         session.console.gap();
         let written = answer.save(&self.output)?;
-        plan.forget()?;
+        if !answer.unfinished() {
+            plan.forget()?;
+        }
         let layer = written.then(|| self.output.display().to_string());
         match &layer {
             Some(name) => session.console.say(format!("wrote {name}")),

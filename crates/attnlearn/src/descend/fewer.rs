@@ -137,7 +137,11 @@ mod tests {
             let (layer, nmse) = with_nine(&teacher, seed);
             eprintln!("seed {seed}: {} heads, NMSE {nmse:.1e}", layer.heads().len());
             assert!(layer.heads().len() == 2 && nmse < 1e-20, "seed {seed}: {} heads, {nmse:.1e}", layer.heads().len());
-            let smallest = layer.heads().iter().map(|head| crate::linalg::frobenius(head.theta.to_dense().as_ref())).fold(f64::INFINITY, f64::min);
+            let smallest = layer
+                .heads()
+                .iter()
+                .map(|head| crate::linalg::frobenius(head.theta.to_dense().as_ref()))
+                .fold(f64::INFINITY, f64::min);
             assert!(smallest < 1e-8, "seed {seed}: {smallest:.1e}");
         }
     }

@@ -136,6 +136,11 @@ impl Prepared {
         (!self.test.is_empty()).then(|| self.test.error(&student.form, &student.values) / variance)
     }
 
+    /// Variance of the outputs that serve to learn, per number.
+    pub fn variance(&self) -> f64 {
+        self.frame.variance()
+    }
+
     /// Examples that serve to learn.
     pub fn examples(&self) -> usize {
         self.train.len()
@@ -216,7 +221,7 @@ impl<'a> Learner<'a> {
     pub fn advance(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<bool> {
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
         let mut student = self.run.student()?;
-        if end != End::Tried {
+        if matches!(end, End::Exact | End::Floor) {
             student = fewer(&student, &self.examples.train, self.wanted.strategy.goal, end == End::Exact, stop)?;
         }
         let nmse = self.examples.train.error(&student.form, &student.values) / self.examples.train.variance()?;
@@ -232,6 +237,16 @@ impl<'a> Learner<'a> {
             StrategySettings { effort, ..self.wanted.strategy.clone() },
         )?;
         Ok(false)
+    }
+
+    /// The best there is, in the middle of the search: what goes on counts as a try that was stopped.
+    pub fn stop(mut self) -> Result<Outcome> {
+        let student = self.run.student()?;
+        let nmse = self.run.nmse_of(&student)?;
+        let student = self.examples.frame.leave(&student);
+        let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
+        self.tries.push(Try { form: self.form, effort: self.effort, end: End::Stopped, nmse, held_out, student });
+        self.outcome()
     }
 
     /// Goes on to the end.

@@ -2,6 +2,7 @@
 
 use super::keeping::Keeping;
 use super::lack_of_fit::{self, LackOfFit, Look};
+use super::limit::Limited;
 use super::watch::{Event, Parts, Reader, Watch};
 use crate::certify::{Certificate, CertifySettings, certify};
 use crate::data::{Block, ExampleSource, Shape, Watched};
@@ -59,6 +60,8 @@ pub struct Descended {
     pub shape: Shape,
     /// Held-out NMSE.
     pub nmse: f64,
+    /// Whether the limit of time ended the search.
+    pub out_of_time: bool,
     /// Whether the layer was recovered.
     pub recovered: bool,
     /// How it ended, in words.
@@ -72,13 +75,19 @@ pub struct Descended {
 impl Descended {
     /// Where the layer comes from, for the notes in its file.
     pub fn notes(&self) -> BTreeMap<String, String> {
-        notes(&self.wanted, &self.text, self.nmse, self.examples)
+        notes(&self.wanted, &self.text, ("held_out_nmse", self.nmse), self.examples)
+    }
+
+    /// Whether the limit of time ended the search before it had recovered a layer.
+    pub fn unfinished(&self) -> bool {
+        self.out_of_time && !self.recovered
     }
 }
 
 impl Descent {
     /// Learns.
-    pub fn learn(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<Descended> {
+    pub fn learn(&self, source: &dyn ExampleSource, limited: &Limited<'_>) -> Result<Descended> {
+        let watch = limited.unlimited();
         let (shape, begun) = (source.shape(), Instant::now());
         let all = self.read(source, watch)?;
         let (rest, certified) = split(&all, usize::try_from(self.held_out).unwrap_or(usize::MAX))?;
@@ -91,23 +100,48 @@ impl Descent {
         drop(rest);
         let examples = prepared.examples();
         watch.tell(Event::Descent(Parts { learn: examples, choose: chosen_by, certify: certified.len(), shape }));
-        let outcome = self.search(&prepared, watch)?;
+        let (outcome, out_of_time) = self.search(&prepared, limited)?;
         let settings = CertifySettings { delta: self.delta, ..CertifySettings::default() };
         let blocks = (certified.len() as u64).div_ceil(Block::<f64>::CAPACITY as u64);
         let certificate = certify(&outcome.layer, &certified, 0..blocks, &settings)?;
         let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
         let chosen = &outcome.tries[outcome.chosen];
         let numbers = shape.k * shape.d_out;
-        let noise = self.noise.then(|| noise(chosen, nmse, examples * numbers, certified.len() * numbers));
+        // Errors themselves: the variances of outputs that they are shares of differ from one part of the examples to another.
+        let held_out = certificate.mse / prepared.variance();
+        let noise = self.noise.then(|| {
+            let chance = 4.0 * look.spread(&outcome.layer) * (1.0 / certified.len() as f64 + 1.0 / examples as f64).sqrt();
+            noise(chosen, held_out, examples * numbers, chance)
+        });
         let asked = nmse > RECOVERED && (self.noise || chosen.end == End::Floor);
         let lack_of_fit = match asked {
             true => Some(look.residuals(&outcome.layer, &wider(&outcome)?, self.wanted.strategy.seed)),
             false => None,
         };
-        let found = lack_of_fit::Found { nmse, exact: nmse <= RECOVERED, floor: chosen.end == End::Floor, noise, lack_of_fit };
+        let found = lack_of_fit::Found {
+            nmse,
+            exact: nmse <= RECOVERED,
+            floor: chosen.end == End::Floor,
+            noise,
+            lack_of_fit,
+            out_of_time,
+        };
         let (recovered, text) = (found.recovered(), found.text());
         let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
-        Ok(Descended { outcome, certificate, noise, lack_of_fit, examples, shape, nmse, recovered, text, seconds, wanted })
+        Ok(Descended {
+            outcome,
+            certificate,
+            noise,
+            lack_of_fit,
+            examples,
+            shape,
+            nmse,
+            out_of_time,
+            recovered,
+            text,
+            seconds,
+            wanted,
+        })
     }
 
     /// All examples that fit in memory.
@@ -123,8 +157,8 @@ impl Descent {
         batch
     }
 
-    /// Searches to the end, and keeps the search every minute and when it is stopped.
-    fn search(&self, prepared: &Prepared, watch: &dyn Watch) -> Result<Outcome> {
+    /// Searches to the end or until time is up, whether it is; and keeps the search every minute and when it is stopped.
+    fn search(&self, prepared: &Prepared, watch: &Limited<'_>) -> Result<(Outcome, bool)> {
         let mut learner = match &self.keeping.checkpoint {
             Some(path) if self.keeping.resume => {
                 let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
@@ -136,8 +170,17 @@ impl Descent {
         watch.tell(Event::Step(&learner));
         loop {
             match learner.advance(&|| watch.interrupted()) {
-                Ok(true) => break,
+                Ok(true) => {
+                    learner.tries.last().into_iter().for_each(|one| watch.tell(Event::Tried(one)));
+                    break;
+                }
                 Ok(false) => {}
+                Err(Error::Interrupted) if watch.passed() => {
+                    let checkpoint = self.keeping.checkpoint.as_deref();
+                    checkpoint.map_or(Ok(()), |path| learner.save(path))?;
+                    watch.tell(Event::OutOfTime { checkpoint });
+                    return Ok((learner.stop()?, true));
+                }
                 Err(Error::Interrupted) => {
                     self.stopped(&learner, watch)?;
                     return Err(Error::Interrupted);
@@ -154,7 +197,7 @@ impl Descent {
                 saved = Instant::now();
             }
         }
-        learner.outcome()
+        Ok((learner.outcome()?, false))
     }
 
     /// Keeps the search and the best layer so far.
@@ -164,7 +207,7 @@ impl Descent {
         let (layer, nmse) = learner.best_so_far()?;
         let path = self.keeping.layer.as_deref();
         if let Some(path) = path {
-            layer.save(path, &notes(&self.wanted, "interrupted", nmse, learner.examples()))?;
+            layer.save(path, &notes(&self.wanted, "interrupted", ("choosing_nmse", nmse), learner.examples()))?;
         }
         watch.tell(Event::Kept { checkpoint, layer: path, nmse });
         Ok(())
@@ -177,12 +220,12 @@ fn wider(outcome: &Outcome) -> Result<Vec<AttentionLayer>> {
     outcome.tries.iter().filter(more).map(|one| one.student.layer()).collect()
 }
 
-fn notes(wanted: &Wanted, text: &str, nmse: f64, examples: usize) -> BTreeMap<String, String> {
+fn notes(wanted: &Wanted, text: &str, (kind, nmse): (&'static str, f64), examples: usize) -> BTreeMap<String, String> {
     let notes = [
         ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
         ("method", "descend".into()),
         ("outcome", text.into()),
-        ("held_out_nmse", format!("{nmse:e}")),
+        (kind, format!("{nmse:e}")),
         ("examples", examples.to_string()),
         ("seed", wanted.strategy.seed.to_string()),
     ];
@@ -205,12 +248,16 @@ fn split(all: &Batch<f64>, held_out: usize) -> Result<(Batch<f64>, Batch<f64>)> 
 
 /// What is left of `numbers` outputs after as many were fitted as there are unknowns; and whether the error on others is about that. A student that is
 /// too small looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say.
-fn noise(chosen: &Try, held_out_nmse: f64, numbers: usize, held_out_numbers: usize) -> Noise {
+/// `held_out` is in units of the variance of the examples learned from, and `chance` is what both may differ by, as a share.
+fn noise(chosen: &Try, held_out: f64, numbers: usize, chance: f64) -> Noise {
     let unknowns = Learner::unknowns(&chosen.student.form) as f64;
-    let (numbers, held_out_numbers) = (numbers as f64, held_out_numbers as f64);
+    let numbers = numbers as f64;
     let floor = chosen.nmse * numbers / (numbers - unknowns).max(1.0);
-    // Both are means of squares; and estimated unknowns add their share.
-    let chance = 4.0 * (2.0 / held_out_numbers + 2.0 / numbers).sqrt();
-    let at_it = held_out_nmse <= floor * (1.0 + unknowns / numbers) * (1.0 + chance);
-    Noise { relative: floor.sqrt(), floor, reached: chosen.end != End::Tried && numbers > 2.0 * unknowns && floor < 0.5 && at_it }
+    // Estimated unknowns add their share.
+    let at_it = held_out <= floor * (1.0 + unknowns / numbers) * (1.0 + chance);
+    Noise {
+        relative: floor.sqrt(),
+        floor,
+        reached: matches!(chosen.end, End::Exact | End::Floor) && numbers > 2.0 * unknowns && floor < 0.5 && at_it,
+    }
 }

@@ -15,6 +15,7 @@ mod answer;
 mod descent;
 mod keeping;
 mod lack_of_fit;
+mod limit;
 mod report;
 mod settings;
 mod telling;
@@ -29,16 +30,19 @@ pub use settings::{FEW, Heads, Method, Settings};
 pub use telling::{Live, told};
 pub use watch::{Event, Parts, Unwatched, Watch};
 
-use crate::Result;
 use crate::data::{Block, ExampleSource, Watched, scan};
 use crate::sculpt::{self, ValidSettings};
+use crate::{Error, Result};
 use descent::Descent;
-use std::time::Instant;
+use limit::Limited;
+use std::time::{Duration, Instant};
 use watch::{Phases, Reader, Silent};
 
 /// What has been checked against a source of examples.
 pub struct Plan<'a> {
     source: &'a dyn ExampleSource,
+    /// Time for all searches together.
+    limit: Option<Duration>,
     route: Route,
 }
 
@@ -57,15 +61,23 @@ impl Plan<'_> {
             Route::Sculpt(settings) => return Ok(Answer::Sculpted(Box::new(self.sculpt(settings, watch)?))),
             Route::Descend(descent, sculpt) => (descent, sculpt),
         };
-        let mut found = descent.learn(self.source, watch)?;
+        let limited = Limited::new(watch, self.limit);
+        let mut found = descent.learn(self.source, &limited)?;
         let settings = match sculpt {
-            Some(settings) if !found.recovered => settings,
+            Some(settings) if !found.recovered && !found.out_of_time => settings,
             _ => return Ok(Answer::Descended(Box::new(found))),
         };
         watch.tell(Event::NotByDescent(&found.text));
         descent.keeping.keep(&found)?;
         descent.keeping.forget()?;
-        let sculpted = self.sculpt(settings, watch)?;
+        let sculpted = match self.sculpt(settings, &limited) {
+            Err(Error::Interrupted) if limited.passed() => {
+                found.text.push_str("; the limit of time ended the six phases");
+                found.out_of_time = true;
+                return Ok(Answer::Descended(Box::new(found)));
+            }
+            sculpted => sculpted?,
+        };
         if sculpted.is_better_than(found.nmse) {
             return Ok(Answer::Sculpted(Box::new(sculpted)));
         }

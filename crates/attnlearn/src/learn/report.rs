@@ -39,6 +39,7 @@ pub struct DescendReport<'a> {
     recovered: bool,
     noise: Option<Noise>,
     lack_of_fit: Option<LackOfFit>,
+    out_of_time: bool,
     outcome_text: &'a str,
     heads: usize,
     tries: Vec<TryReport>,
@@ -53,7 +54,7 @@ impl Descended {
     pub fn report(&self, layer: Option<String>) -> DescendReport<'_> {
         let tries = self.outcome.tries.iter().map(|t| TryReport {
             form: t.form,
-            unknowns: Learner::unknowns(&t.student.form),
+            unknowns: Learner::unknowns(&t.form),
             effort: t.effort,
             end: t.end,
             nmse: t.nmse,
@@ -68,6 +69,7 @@ impl Descended {
             recovered: self.recovered,
             noise: self.noise,
             lack_of_fit: self.lack_of_fit,
+            out_of_time: self.out_of_time,
             outcome_text: &self.text,
             heads: self.outcome.layer.heads().len(),
             tries: tries.collect(),

@@ -43,8 +43,13 @@ pub enum Event<'a> {
         checkpoint: &'a Path,
         /// The best layer so far.
         layer: Option<&'a Path>,
-        /// Its share of unexplained variance on held-out examples.
+        /// Its share of unexplained variance on the examples that choose among forms; not those of the certificate, which nobody has seen yet.
         nmse: f64,
+    },
+    /// The limit of time has ended the search.
+    OutOfTime {
+        /// Where it can be continued from.
+        checkpoint: Option<&'a Path>,
     },
     /// Descent did not recover a layer, and why; the six phases follow.
     NotByDescent(&'a str),

@@ -153,22 +153,7 @@ impl Dictionary {
         let heads = (NUMBERS / (KINDS.len() * w)).max(4);
         let thetas = (0..heads).map(|i| normals(w * w, [1.0, 2.0, 4.0, 8.0][i % 4] / w as f64, rng)).collect();
         let own = layer.heads().iter().take(HEADS).map(|head| (head.theta.to_dense(), head.key_bias.clone())).collect();
-        Some(Self {
-            d,
-            d_out,
-            mean,
-            white,
-            sketch,
-            out_sketch,
-            w,
-            w_out,
-            query,
-            token,
-            thetas,
-            own,
-            mask: layer.mask(),
-            scale,
-        })
+        Some(Self { d, d_out, mean, white, sketch, out_sketch, w, w_out, query, token, thetas, own, mask: layer.mask(), scale })
     }
 
     /// A sequence, white, with what the layer makes of it.

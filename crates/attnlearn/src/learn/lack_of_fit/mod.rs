@@ -35,7 +35,6 @@ use crate::linalg::cholesky::{small_cholesky, solve};
 use crate::linalg::symmetric::product;
 pub use dictionary::Dependence;
 use dictionary::{Dictionary, Plant, Sequence};
-pub(super) use words::Found;
 use faer::MatRef;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -43,6 +42,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use serde::Serialize;
 use std::collections::HashMap;
+pub(super) use words::Found;
 
 /// Sequences that are looked at, at most.
 pub(super) const MOST: usize = 4000;
@@ -112,6 +112,19 @@ impl Look {
         Self { examples: examples.select(&last), fresh: fresh.min(last.len()) }
     }
 
+    /// Standard deviation, over sequences, of the squared error of one, as a share of its mean: what chance does to a mean of many. It knows of heavy tails, and of noise
+    /// that outputs or tokens have in common.
+    pub(super) fn spread(&self, layer: &AttentionLayer) -> f64 {
+        let shape = self.examples.shape;
+        let f = layer.forward(shape.k, &self.examples.x);
+        let square = |(y, f): (&[f64], &[f64])| y.iter().zip(f).map(|(y, f)| (y - f).powi(2)).sum::<f64>();
+        let per = shape.k * shape.d_out;
+        let squares: Vec<f64> = self.examples.y.chunks_exact(per).zip(f.chunks_exact(per)).map(square).collect();
+        let (_, mean, error) = standard(&squares);
+        let spread = error * (squares.len() as f64).sqrt() / mean;
+        if spread.is_finite() { spread } else { 0.0 }
+    }
+
     /// Whether what a layer leaves of them depends on their inputs; `wider` are students with more heads, if any were tried.
     pub(super) fn residuals(&self, layer: &AttentionLayer, wider: &[AttentionLayer], seed: u64) -> LackOfFit {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6c61_636b_6f66_6669);
@@ -134,7 +147,9 @@ impl Look {
         if units.groups.len() < FEW || !(scale > 0.0 && scale.is_finite()) {
             return cannot(units.groups.len());
         }
-        let Some(dictionary) = Dictionary::new(layer, &self.examples.x, scale, &mut rng) else { return cannot(units.groups.len()) };
+        let Some(dictionary) = Dictionary::new(layer, &self.examples.x, scale, &mut rng) else {
+            return cannot(units.groups.len());
+        };
 
         // Residuals in units of their size, of as many directions of the outputs as are looked at.
         let directions = (shape.d_out > OUTPUTS).then(|| {

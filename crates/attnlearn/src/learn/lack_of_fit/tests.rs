@@ -236,7 +236,8 @@ fn no_other_function_is_called_a_layer_with_noise() {
     for name in FUNCTIONS {
         for seed in 0..seeds {
             let begun = std::time::Instant::now();
-            let found = learn(&examples_of(name, n, seed), Settings { heads: Heads::Given(2), noise: true, seed, ..Settings::default() });
+            let found =
+                learn(&examples_of(name, n, seed), Settings { heads: Heads::Given(2), noise: true, seed, ..Settings::default() });
             row(name, seed, &found, begun.elapsed().as_secs_f64());
             if found.recovered {
                 wrong.push((name, seed));

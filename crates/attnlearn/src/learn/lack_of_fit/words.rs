@@ -9,6 +9,8 @@ pub(in super::super) struct Found {
     pub nmse: f64,
     /// Whether that is none.
     pub exact: bool,
+    /// Whether the limit of time ended it.
+    pub out_of_time: bool,
     /// Whether several starts ended at the same error.
     pub floor: bool,
     /// The noise, if outputs were said to be noisy.
@@ -47,6 +49,7 @@ impl Found {
             (false, None, Some(found)) => {
                 format!("not recovered: several starts end at NMSE {nmse:.1e}, noise or another function: {}", found.reason())
             }
+            (false, ..) if self.out_of_time => format!("stopped by the limit of time: held-out NMSE {nmse:.1e}"),
             (false, ..) => format!("not recovered: held-out NMSE {nmse:.1e}"),
         }
     }
@@ -60,7 +63,9 @@ impl LackOfFit {
             (Verdict::AnotherFunction, Some(Dependence::Copies)) => {
                 format!("{percent:.0} % of what is left is the same for copies of one input")
             }
-            (Verdict::AnotherFunction, Some(Dependence::WiderStudent)) => format!("more heads explain {percent:.0} % of what is left"),
+            (Verdict::AnotherFunction, Some(Dependence::WiderStudent)) => {
+                format!("more heads explain {percent:.0} % of what is left")
+            }
             (Verdict::AnotherFunction, _) => format!("inputs explain {percent:.0} % of what is left"),
             (Verdict::Noise, _) => "what is left looks like noise, but the error on other examples is above it".into(),
             (Verdict::CannotTell, _) => format!("{} sequences are too few to tell", self.sequences),
