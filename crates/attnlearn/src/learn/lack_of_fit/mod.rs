@@ -21,7 +21,7 @@
 //!
 //! **Power.** That nothing was found means something only if there was something to find it with. So the same tests are given residuals half of whose variance is a random function
 //! that is no such layer, `√½ R + √½ P` (a missing head, a sharp one, ReLU attention, causal attention, values by position, a network of query and mean, a maximum, a product of two heads):
-//! `power` is the share of those that they notice. Below one half it cannot be told; it can, too, where copies alone would have shown half the variance.
+//! `power` is the share of those that they notice. Below three quarters it cannot be told; it can, too, where copies alone would have shown half the variance.
 //! No test sees everything: a function that looks random at every scale is noise to all of them, copies excepted.
 
 mod dictionary;
@@ -62,7 +62,9 @@ const ALPHA: f64 = 1e-3;
 const LEAST: f64 = 0.01;
 /// Functions planted of every kind, and the share of them that has to be noticed.
 const PLANTS: usize = 2;
-const POWER: f64 = 0.5;
+const POWER: f64 = 0.75;
+/// Standard deviations from which a test that found nothing is too near to it for noise to be said: of all tests of noise none is beyond, but in a few runs of a hundred.
+const DOUBT: f64 = 3.0;
 
 /// What residuals are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -239,7 +241,10 @@ impl Look {
         let found = best[0];
         let noticed = best[1..].iter().filter(|best| best.found(threshold)).count();
         let power = noticed as f64 / (best.len() - 1) as f64;
-        let told = power >= POWER || copies.as_ref().is_some_and(|copies| threshold * copies.error <= 0.5);
+        let by_copies = copies.as_ref().is_some_and(|copies| threshold * copies.error <= 0.5);
+        // What is nearly found is not noise for certain; less than a hundredth is nothing.
+        let doubtful = found.z >= DOUBT && found.share >= LEAST;
+        let told = !doubtful && (power >= POWER || by_copies);
         let verdict = match (found.found(threshold), told) {
             (true, _) => Verdict::AnotherFunction,
             (false, true) => Verdict::Noise,

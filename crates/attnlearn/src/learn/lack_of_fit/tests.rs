@@ -227,6 +227,91 @@ fn row(name: &str, seed: u64, found: &Descended, seconds: f64) {
     );
 }
 
+/// Some of each, from 150 examples: functions that are no layer are not called one, layers with noise are.
+#[test]
+fn another_function_is_told_from_noise() {
+    let settings = |seed: u64| Settings { heads: Heads::Given(2), noise: true, seed, ..Settings::default() };
+    for name in ["values by position", "scores by position", "layer norm after", "max over tokens"] {
+        for seed in 0..2 {
+            let found = learn(&examples_of(name, 150, seed), settings(seed));
+            let lack = found.lack_of_fit.unwrap();
+            assert!(
+                !found.recovered && lack.verdict == Verdict::AnotherFunction && lack.z > lack.threshold,
+                "{name}, {seed}: {lack:?}"
+            );
+            assert!(
+                found.text.starts_with("explained up to") && found.text.contains("another function: inputs explain"),
+                "{}",
+                found.text
+            );
+            let plain = learn(&examples_of(name, 150, seed), Settings { noise: false, ..settings(seed) });
+            assert!(!plain.recovered && !plain.text.contains("--noise"), "{}", plain.text);
+        }
+    }
+    for (seed, kind) in
+        [Noisy::Gaussian, Noisy::Laplace, Noisy::Uniform, Noisy::Correlated, Noisy::Halves].into_iter().enumerate()
+    {
+        let seed = seed as u64;
+        let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let examples = noisy(&teacher, K, 400, kind, 0.1, seed);
+        let found = learn(&examples, settings(seed));
+        assert!(found.recovered && found.text.starts_with("recovered up to noise"), "{kind:?}: {}", found.text);
+        assert!(found.lack_of_fit.unwrap().power.unwrap() >= POWER);
+        let plain = learn(&examples, Settings { noise: false, ..settings(seed) });
+        assert!(!plain.recovered && plain.text.contains("--noise would accept it"), "{}", plain.text);
+    }
+}
+
+/// A function that looks random at every scale is noise to everything but copies of one input; noise of the same size is noise to copies, too.
+#[test]
+fn copies_tell_what_nothing_else_can() {
+    for seed in 0..5 {
+        let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed + 50);
+        let once: Vec<f64> = (0..100 * K * D).map(|_| normal(&mut rng)).collect();
+        let x = [&once[..], &once].concat();
+        let table: Vec<f64> = (0..once.len()).map(|_| 0.3 * normal(&mut rng)).collect();
+        let shape = Shape { k: K, d: D, d_out: D };
+        for (common, verdict) in [(0.0, Verdict::Noise), (0.8, Verdict::AnotherFunction)] {
+            let mut y = teacher.forward(K, &x);
+            for (y, table) in y.iter_mut().zip(table.iter().chain(&table)) {
+                *y += common * table + 0.3 * (1.0_f64 - common).sqrt() * normal(&mut rng);
+            }
+            let found = Look::at(&Batch { shape, x: x.clone(), y }, 40).residuals(&teacher, &[], seed);
+            assert_eq!((found.verdict, found.copies), (verdict, 100), "seed {seed}: {found:?}");
+            if verdict == Verdict::AnotherFunction {
+                assert_eq!(found.by, Some(Dependence::Copies));
+                assert!((found.explained - 0.64 / (0.64 + 0.2)).abs() < 0.15, "seed {seed}: {found:?}");
+            }
+        }
+    }
+}
+
+/// Eleven sequences say nothing; examples that stand there twice are counted once.
+#[test]
+fn what_is_too_little_is_said() {
+    for seed in 0..5 {
+        let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let few = noisy(&teacher, K, 11, Noisy::Gaussian, 0.2, seed);
+        let found = Look::at(&few, 4).residuals(&teacher, &[], seed);
+        assert_eq!((found.verdict, found.sequences), (Verdict::CannotTell, 11), "seed {seed}: {found:?}");
+        let twice = Batch { shape: few.shape, x: [&few.x[..], &few.x].concat(), y: [&few.y[..], &few.y].concat() };
+        let found = Look::at(&twice, 4).residuals(&teacher, &[], seed);
+        assert_eq!((found.verdict, found.sequences, found.copies), (Verdict::CannotTell, 11, 0), "seed {seed}: {found:?}");
+    }
+}
+
+/// Thresholds are those of a normal variable, on the safe side, and Student's t counts as one.
+#[test]
+fn thresholds_are_those_of_a_normal_variable() {
+    // P[N > 3.0902] = 10⁻³, P[N > 4.1075] = 2·10⁻⁵.
+    assert!((threshold(1) - 3.0902).abs() < 0.06 && (threshold(50) - 4.1075).abs() < 0.06, "{} {}", threshold(1), threshold(50));
+    assert_eq!(standard(&[1.0, 1.0]).0.to_bits(), 0.0_f64.to_bits());
+    // Of few values the same t says less.
+    let of = |n: usize| standard(&(0..n).map(|i| if i % 2 == 0 { 1.0 } else { 0.2 }).collect::<Vec<_>>()).0;
+    assert!(of(6) < of(12) && of(12) < of(24) && of(24) > 5.0);
+}
+
 #[test]
 #[ignore = "slow: twenty functions, five seeds each, are learned; cargo xtask test --all"]
 fn no_other_function_is_called_a_layer_with_noise() {

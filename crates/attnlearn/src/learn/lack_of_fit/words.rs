@@ -1,7 +1,7 @@
 //! What is said of a layer that leaves something unexplained.
 
 use super::super::descent::Noise;
-use super::{Dependence, LackOfFit, Verdict};
+use super::{DOUBT, Dependence, LackOfFit, Verdict};
 
 /// How a search ended.
 pub(in super::super) struct Found {
@@ -68,6 +68,9 @@ impl LackOfFit {
             }
             (Verdict::AnotherFunction, _) => format!("inputs explain {percent:.0} % of what is left"),
             (Verdict::Noise, _) => "what is left looks like noise, but the error on other examples is above it".into(),
+            (Verdict::CannotTell, Some(_)) if self.z >= DOUBT => {
+                format!("inputs may explain {percent:.0} % of what is left, but {} sequences are too few to tell", self.sequences)
+            }
             (Verdict::CannotTell, _) => format!("{} sequences are too few to tell", self.sequences),
         }
     }
