@@ -35,6 +35,7 @@ Examples:
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors --resume
   attnlearn learn measured.npz --heads 3 --noise -o layer.safetensors
+  attnlearn learn examples.npz --heads 12 --time-limit 10m -o layer.safetensors
   attnlearn learn examples.npz --heads 1..6 -o small.safetensors --report small.html")]
 pub struct Args {
     /// Examples (.safetensors or .npz).
@@ -85,7 +86,7 @@ pub struct Args {
     /// Descend: later tokens are hidden from earlier ones.
     #[arg(long)]
     causal: bool,
-    /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered.
+    /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered, if what is left does not depend on inputs.
     #[arg(long)]
     noise: bool,
     /// Descend: where the search is kept every minute, at Ctrl-C and when it is over, until the result is written [default: OUTPUT.checkpoint].
@@ -97,6 +98,9 @@ pub struct Args {
     /// Descend: seconds between two checkpoints [default: 60].
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     checkpoint_every: Option<Duration>,
+    /// End the search after this long with the best so far; --resume continues it.
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    time_limit: Option<f64>,
     /// Find the wide directions of the convex body by linear programs instead of eigenvectors: slower.
     #[arg(long)]
     linear_programs: bool,
@@ -173,6 +177,7 @@ impl Args {
             }),
             causal: self.causal,
             noise: self.noise,
+            time_limit: self.time_limit,
             polish: !self.no_polish,
             linear_programs: self.linear_programs,
             before_polish: self.before_polish.is_some(),
@@ -238,8 +243,10 @@ impl Plan {
             Answer::Descended(found) => session.publish("learn", &found.report(layer))?,
             Answer::Sculpted(found) => session.publish("learn", &found.report(layer))?,
         }
-        // All that there is to say is safe now.
-        plan.forget()?;
+        // All that there is to say is safe now; a search that was ended by the clock may go on.
+        if !answer.unfinished() {
+            plan.forget()?;
+        }
         if answer.recovered() {
             return Ok(Ending::Done);
         }

@@ -8,6 +8,32 @@ use crate::session::Session;
 use attnlearn::learn::{Event, Live, Watch, told};
 use attnlearn::sculpt::Watch as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two signs of life.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Says when the next sign of life is due.
+#[derive(Debug)]
+struct SignOfLife {
+    every: Duration,
+    last: Instant,
+}
+
+impl SignOfLife {
+    fn new(every: Duration) -> Self {
+        Self { every, last: Instant::now() }
+    }
+
+    /// Whether so much time has passed since the last one; then this is it.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = now.saturating_duration_since(self.last) >= self.every;
+        if due {
+            self.last = now;
+        }
+        due
+    }
+}
 
 /// Prints what happens, and shows what goes on.
 pub struct LearnWatch<'a> {
@@ -15,16 +41,32 @@ pub struct LearnWatch<'a> {
     /// What is shown now.
     shown: Mutex<(Bar, Option<Live>)>,
     phases: OnceLock<PhaseWatch<'a>>,
+    /// For those who do not see the bar.
+    sign: Option<Mutex<SignOfLife>>,
 }
 
 impl<'a> LearnWatch<'a> {
     /// Shows nothing yet.
     pub fn new(session: &'a Session) -> Self {
-        Self { session, shown: Mutex::new((Bar::hidden(), None)), phases: OnceLock::new() }
+        Self {
+            session,
+            shown: Mutex::new((Bar::hidden(), None)),
+            phases: OnceLock::new(),
+            sign: session.wants_signs().then(|| Mutex::new(SignOfLife::new(EVERY))),
+        }
     }
 
     fn shown(&self) -> MutexGuard<'_, (Bar, Option<Live>)> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A plain line every so often, where no bar is seen.
+    fn sign(&self, line: impl FnOnce() -> String) {
+        if let Some(sign) = &self.sign
+            && sign.lock().unwrap_or_else(PoisonError::into_inner).is_due(Instant::now())
+        {
+            crate::console::complain(&line());
+        }
     }
 
     fn phases(&self) -> &PhaseWatch<'a> {
@@ -45,7 +87,11 @@ impl Watch for LearnWatch<'_> {
             }
             Event::Step(learner) => {
                 let (bar, live) = &mut *self.shown();
-                bar.tell(live.get_or_insert_with(|| Live::new(learner)).line(learner));
+                let live = live.get_or_insert_with(|| Live::new(learner));
+                if self.sign.is_none() {
+                    bar.tell(live.line(learner));
+                }
+                self.sign(|| live.line(learner));
             }
             Event::Tried(one) => self.shown().0.suspend(|| console.say(format!("  {}", told(one)))),
             Event::Kept { checkpoint, layer, nmse } => self.shown().0.suspend(|| {
@@ -54,6 +100,11 @@ impl Watch for LearnWatch<'_> {
                     let layer = layer.display();
                     console
                         .say(format!("wrote {layer}, the best layer so far: NMSE {} on the examples to choose by", error(nmse)));
+                }
+            }),
+            Event::OutOfTime { checkpoint } => self.shown().0.suspend(|| {
+                if let Some(path) = checkpoint {
+                    console.say(format!("time is up: kept the search in {}, continue with --resume", path.display()));
                 }
             }),
             Event::NotByDescent(why) => {
@@ -70,12 +121,30 @@ impl Watch for LearnWatch<'_> {
                 report::phase_header(console);
             }
             Event::Phase(phase) => self.phases().begin(phase),
-            Event::Advance { done, total } => self.phases().advance(done, total),
+            Event::Advance { done, total } => {
+                self.phases().advance(done, total);
+                self.sign(|| format!("the six phases: {} of {} examples of this pass", grouped(done), grouped(total)));
+            }
             Event::Record(record) => self.phases().end(record),
         }
     }
 
     fn interrupted(&self) -> bool {
         interrupt::requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// None at first, one when the time has come, and then none until it has come again.
+    #[test]
+    fn signs_of_life_come_every_so_often() {
+        let mut sign = SignOfLife::new(EVERY);
+        let begun = sign.last;
+        let after = |seconds: u64| begun + Duration::from_secs(seconds);
+        let told: Vec<bool> = [0, 10, 29, 30, 31, 59, 61, 200, 201].map(|s| sign.is_due(after(s))).into();
+        assert_eq!(told, [false, false, false, true, false, false, true, true, false]);
     }
 }

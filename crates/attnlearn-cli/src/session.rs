@@ -98,6 +98,11 @@ impl Session {
         !self.quiet && std::io::stderr().is_terminal()
     }
 
+    /// Whether plain lines on standard error have to stand for a progress bar.
+    pub fn wants_signs(&self) -> bool {
+        !self.quiet && !std::io::stderr().is_terminal()
+    }
+
     /// The file that the JSON goes to, if it goes to one.
     pub fn json_file(&self) -> Option<&Path> {
         match &self.json {

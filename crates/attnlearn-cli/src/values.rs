@@ -86,6 +86,17 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// `90`, `90s`, `10m`, `1.5h`: seconds.
+pub fn time(text: &str) -> Result<f64, String> {
+    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+    let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let (number, seconds) = found.unwrap_or((text, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * seconds),
+        _ => Err("not a time such as 90s, 10m or 1.5h".into()),
+    }
+}
+
 /// `dense`, `diagonal`, `block:SIZE`, `low-rank:RANK`.
 pub fn family(text: &str) -> Result<Family, String> {
     let size = |text: &str| text.parse().map_err(|_| format!("'{text}' is not a whole number"));

@@ -52,6 +52,12 @@ impl Learned {
         self.answer.recovered()
     }
 
+    /// Whether the limit of time ended the search before a layer was recovered: what was kept of it is still there.
+    #[getter]
+    fn unfinished(&self) -> bool {
+        self.answer.unfinished()
+    }
+
     /// The certificate as text, if there is one.
     #[getter]
     fn certificate_text(&self) -> Option<String> {
@@ -107,9 +113,14 @@ impl Watch for Told<'_> {
             Event::Kept { checkpoint, nmse, .. } => {
                 let kept = checkpoint.display();
                 line.say(format!(
-                    "kept the search in {kept}: continue with resume=True; best NMSE {} on the examples to choose by",
+                    "kept the search in {kept}: continue with resume=True; NMSE of the best {} on the examples to choose by",
                     error(nmse)
                 ));
+            }
+            Event::OutOfTime { checkpoint } => {
+                if let Some(path) = checkpoint {
+                    line.say(format!("time is up: kept the search in {}, continue with resume=True", path.display()));
+                }
             }
             Event::NotByDescent(why) => line.say(format!("descent: {}; now the six phases", pythonic(why))),
             Event::Sculpt { examples, shape } => {
@@ -155,7 +166,7 @@ fn examples<'a>(x: &'a Array<'_>, y: &'a Array<'_>) -> PyResult<ExampleSlices<'a
 /// Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
 #[pyfunction]
 #[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", *, heads, method, seed, delta, most_examples, held_out, memory = None, rank = None, value_rank = None,
-    biases = None, causal = false, noise = false, polish = true, linear_programs = false, sculpture = false, checkpoint = None,
+    biases = None, causal = false, noise = false, time_limit = None, polish = true, linear_programs = false, sculpture = false, checkpoint = None,
     resume = false, progress = None))]
 #[allow(clippy::too_many_arguments)] // they are named on the other side
 pub fn learn(
@@ -174,6 +185,7 @@ pub fn learn(
     biases: Option<String>,
     causal: bool,
     noise: bool,
+    time_limit: Option<f64>,
     polish: bool,
     linear_programs: bool,
     sculpture: bool,
@@ -211,6 +223,7 @@ pub fn learn(
         biases: biases.map(|given| word("biases", &given, &choices)).transpose()?,
         causal,
         noise,
+        time_limit,
         polish,
         linear_programs,
         before_polish: false,
@@ -220,7 +233,9 @@ pub fn learn(
     let answer = run(py, progress.as_ref(), |line| {
         let plan = settings.check(&source, "examples", &keeping)?;
         let answer = plan.run(&Told { line, live: Mutex::new(None) })?;
-        plan.forget()?;
+        if !answer.unfinished() {
+            plan.forget()?;
+        }
         Ok(answer)
     })?;
     Ok(Learned { answer })

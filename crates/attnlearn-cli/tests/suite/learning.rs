@@ -205,6 +205,8 @@ fn error_against_size_is_told() {
     let errors: Vec<f64> = tries.iter().map(|t| t["held_out_nmse"].as_f64().expect("a number")).collect();
     assert!(errors.len() == 2 && errors[0] > 1e-4 && errors[1] < 1e-20, "{errors:?}");
     assert_eq!(report["chosen"], 1);
+    // Every try is told when it is over, the last one too.
+    assert!(run.out.contains("  1 head: NMSE") && run.out.contains("  2 heads: NMSE"), "{}", run.out);
 }
 
 /// Outputs with noise of a tenth of their size: with `--noise` that is found and is a success, without it is not.
@@ -228,6 +230,61 @@ fn noise_is_measured_where_it_is_expected() {
     assert!(compared["worst_theta"].as_f64().expect("every head is there") < 0.1, "{compared}");
     let run = bench.run("learn e.safetensors --heads 1 --method descend -o other.safetensors");
     assert!(run.code == Some(1) && run.out.contains("several starts end at NMSE"), "{run:?}");
+    assert!(run.out.contains("what is left looks like noise, and --noise would accept it"), "{run:?}");
+    assert_eq!(report["lack_of_fit"]["verdict"], "noise");
+    // The greatest of all tokens is no attention layer, whatever is said of noise.
+    let most = |i: usize| {
+        (0..3).map(|b| x[i / 12 * 12 + b * 4 + i % 4] + 0.3 * noise(i / 12 * 12 + b * 4 + i % 4)).fold(f64::MIN, f64::max)
+    };
+    let token = |i: usize| x[i] + 0.3 * noise(i);
+    bench.write("most.safetensors", &examples(400, 3, 4, 4, token, most));
+    for flag in ["--noise", ""] {
+        let run = bench.run(&format!(
+            "learn most.safetensors --heads 1 {flag} --method descend -o most-{}.safetensors --json r.json",
+            flag.len()
+        ));
+        let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+        assert_eq!((run.code, report["lack_of_fit"]["verdict"].as_str()), (Some(1), Some("another_function")), "{run:?}");
+        assert!(run.out.contains("another function: inputs explain") && !run.out.contains("--noise"), "{run:?}");
+    }
+}
+
+/// A search without time ends at once with the best so far, a certificate and the search to continue, which then ends like one that had all the time.
+#[test]
+fn a_limit_of_time_keeps_the_best_so_far() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 600 --d 5 --k 4 --heads 2 --norm 3 --seed 3");
+    let learn = "learn e.npz --heads 2 --method descend -o l.safetensors";
+    let run = bench.run(&format!("{learn} --time-limit 0.000001s --json r.json"));
+    assert_eq!((run.code, run.err.as_str()), (Some(1), ""), "{run:?}");
+    assert!(run.out.contains("stopped by the limit of time") && run.out.contains("continue with --resume"), "{run:?}");
+    let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
+    assert!(report["out_of_time"] == true && report["recovered"] == false && report["certificate"]["n"] == 120, "{report}");
+    assert!(bench.files().contains(&"l.safetensors".into()) && bench.files().contains(&"l.safetensors.checkpoint".into()));
+    let resumed = bench.good(&format!("{learn} --resume"));
+    assert!(resumed.out.contains("recovered") && !bench.files().contains(&"l.safetensors.checkpoint".into()), "{resumed:?}");
+    bench.good("learn e.npz --heads 2 --method descend -o whole.safetensors --time-limit 2h");
+    assert!(bench.read("whole.safetensors") == bench.read("l.safetensors"));
+    for limit in ["0", "-3s", "soon", "10x"] {
+        bench.refused(&format!("{learn} --time-limit={limit}"), &["time"]);
+    }
+    bench
+        .refused("learn e.npz --heads 2 --method sculpt -o s.safetensors --time-limit 1m", &["--time-limit", "--method descend"]);
+}
+
+/// What squares of double precision do not hold is refused by its name, with the way out.
+#[test]
+fn sizes_beyond_squares_are_refused_by_name() {
+    let bench = Workbench::new();
+    for (x, y, remedy) in [
+        (1.0, 1e160, "scale the outputs down"),
+        (1.0, 1e-160, "scale the outputs up"),
+        (1e160, 1.0, "scale the inputs down"),
+        (1e-160, 1.0, "scale the inputs up"),
+    ] {
+        bench.write("e.safetensors", &examples(300, 3, 4, 4, |i| x * noise(i), |i| y * noise(i + 77)));
+        bench.refused("learn e.safetensors --heads 1 --method descend -o l.safetensors", &[remedy]);
+    }
 }
 
 /// A search that is interrupted leaves its checkpoint and a layer; continued, it ends with the bits of one that ran through.

@@ -302,6 +302,7 @@ def learn_attention(
     memory: float | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
+    time_limit: float | None = None,
     progress: ProgressArgument = "auto",
 ) -> LearnResult:
     """Recover the heads of an attention layer from examples of its input and output.
@@ -329,7 +330,8 @@ def learn_attention(
     causal : bool, default=False
         Later tokens are hidden from earlier ones (descent only).
     noise : bool, default=False
-        Outputs are noisy: a layer that explains all but the noise counts as recovered (descent only).
+        Outputs are noisy: a layer that explains all but the noise counts as recovered, if what is left does not depend on the inputs; ``report["lack_of_fit"]``
+        says what the tests found (descent only).
     polish : bool, default=True
         Polish the six phases' answer (six phases only).
     linear_programs : bool, default=False
@@ -351,6 +353,8 @@ def learn_attention(
         Where descent keeps its search every minute and at Ctrl-C; a temporary file if not given. It is removed at the end.
     resume : bool, default=False
         Continue the search kept in ``checkpoint``, bit for bit.
+    time_limit : float, optional
+        Seconds after which the search ends with the best so far. It is kept in ``checkpoint``, and ``resume`` continues it.
     progress : "auto", bool or callable, default="auto"
         A bar of tqdm's in terminals and notebooks; always or never; or a function that is told a `Progress` now and then.
 
@@ -402,6 +406,7 @@ def learn_attention(
                 biases=_biases(biases),
                 causal=bool(causal),
                 noise=bool(noise),
+                time_limit=None if time_limit is None else real(time_limit, "time_limit"),
                 polish=bool(polish),
                 linear_programs=bool(linear_programs),
                 sculpture=bool(sculpture),
@@ -419,7 +424,9 @@ def learn_attention(
             raise
     result = LearnResult(found)
     if not result.recovered:
-        warnings.warn(result.outcome, NotRecoveredWarning, stacklevel=2)
+        unfinished = found.unfinished and kept is not None
+        how = f"; continue with checkpoint={kept!r}, resume=True" if unfinished else ""
+        warnings.warn(result.outcome + how, NotRecoveredWarning, stacklevel=2)
     return result
 
 

@@ -90,8 +90,9 @@ impl<T: Field> Batch<T> {
         (self, rest)
     }
 
-    /// `Σ ‖Y − mean‖²`: what every error is measured against. Outputs that are all the same are refused.
+    /// `Σ ‖Y − mean‖²`: what every error is measured against. Outputs that are all the same are refused, and those whose squares are no numbers.
     pub fn variance(&self) -> Result<f64> {
+        squares_are_numbers(&self.y, "outputs")?;
         let (d_out, rows) = (self.shape.d_out, (self.len() * self.shape.k) as f64);
         let mut mean = vec![0.0; d_out];
         for row in self.y.chunks_exact(d_out) {
@@ -174,6 +175,24 @@ impl<T: Field> Batch<T> {
     }
 }
 
+/// Sizes whose squares and their sums are numbers of double precision.
+const SIZES: std::ops::RangeInclusive<f64> = 1e-140..=1e140;
+
+/// Refuses numbers whose squares overflow, or vanish without being 0.
+pub(super) fn squares_are_numbers<T: Field>(values: &[T], what: &str) -> Result<()> {
+    let most = values.iter().map(|v| v.to_f64().abs()).fold(0.0, f64::max);
+    let (side, remedy) = match most {
+        most if most > *SIZES.end() => ("large", format!("scale the {what} down")),
+        most if most > 0.0 && most < *SIZES.start() => ("small", format!("scale the {what} up")),
+        _ => return Ok(()),
+    };
+    Err(Error::input(
+        "examples",
+        format!("their {what} are so {side}, {most:e} at most, that squares of them are no numbers"),
+        remedy,
+    ))
+}
+
 /// Sums of runs, in order.
 pub(super) fn add<T: Field>(runs: Vec<(f64, Vec<T>)>, len: usize) -> (f64, Vec<T>) {
     let (mut total, mut sum) = (0.0, vec![T::ZERO; len]);
@@ -236,7 +255,7 @@ impl Batch<f64> {
             cross += other;
         }
         let elimination = Elimination::new(gram).ok_or_else(|| {
-            Error::input("descent", "pooled tokens are not finite any more", "scale the examples down, or look for huge inputs")
+            Error::input("descent", "pooled tokens are not finite any more", "look for inputs of very different sizes")
         })?;
         elimination.solve(&mut cross);
         add_output(form, -1.0, &cross, values);
@@ -324,6 +343,19 @@ mod tests {
             })
         };
         assert_eq!(on(1), on(3));
+    }
+
+    /// What cannot be squared is refused by what it is, with the way to mend it; it is not called constant.
+    #[test]
+    fn sizes_beyond_squares_are_named() {
+        let (_, batch) = setting(5);
+        let scaled = |by: f64| Batch { y: batch.y.iter().map(|y| y * by).collect(), ..batch.clone() };
+        for (by, remedy) in [(1e160, "scale the outputs down"), (1e-160, "scale the outputs up")] {
+            let error = scaled(by).variance().unwrap_err().to_string();
+            assert!(error.contains(remedy) && !error.contains("zero variance"), "{error}");
+        }
+        assert!(scaled(0.0).variance().unwrap_err().to_string().contains("zero variance"));
+        assert!(scaled(1e130).variance().is_ok() && scaled(1e-130).variance().is_ok());
     }
 
     /// After a refit `H̄ᵀ(F(X) − Y) = 0`, another changes nothing, and a head's removal costs what it says.

@@ -92,7 +92,10 @@ impl<'a> Learner<'a> {
         }
         let shape = examples.train.shape;
         let fits = |form: &Form| form.check().is_ok() && (form.d, form.d_out) == (shape.d, shape.d_out);
-        let whole = |t: &Try| fits(&t.form) && t.form == t.student.form && t.form.len() == t.student.values.len();
+        let whole = |t: &Try| {
+            let own = Form { heads: t.student.form.heads, ..t.form };
+            fits(&own) && own.heads <= t.form.heads && own == t.student.form && own.len() == t.student.values.len()
+        };
         let effort = saved.effort > 0.0 && saved.effort <= wanted.strategy.effort;
         if !(fits(&saved.form) && saved.tries.iter().all(whole) && effort) {
             return Err(damaged());

@@ -12,7 +12,7 @@
 //! But heads whose entries are alike in the examples' own units are not alike in these: `Θ̃ = T⁻¹ΘT⁻ᵀ` is small where tokens are. Who believes in the
 //! former has to descend where it is simple, in the *principal* units `x̃UΛ^{1/2}/√(mean Λ) = xU/√(mean Λ)`.
 
-use super::batch::Batch;
+use super::batch::{Batch, squares_are_numbers};
 use super::student::{Part, Student};
 use crate::linalg::{Mat, symmetric_eigen};
 use crate::{Error, Result};
@@ -41,6 +41,7 @@ pub struct Frame {
 impl Frame {
     /// That of some examples.
     pub fn of(batch: &Batch<f64>) -> Result<Self> {
+        squares_are_numbers(&batch.x, "inputs")?;
         let (d, rows) = (batch.shape.d, batch.len() * batch.shape.k);
         let x = MatRef::from_row_major_slice(&batch.x, rows, d);
         let mut moment = Mat::zeros(d, d);
@@ -220,5 +221,11 @@ mod tests {
         let batch = examples(&mut ChaCha8Rng::seed_from_u64(1));
         let dark = Batch { x: vec![0.0; batch.x.len()], ..batch };
         assert!(Frame::of(&dark).unwrap_err().to_string().contains("all inputs are 0"));
+        let batch = examples(&mut ChaCha8Rng::seed_from_u64(1));
+        for (by, remedy) in [(1e160, "scale the inputs down"), (1e-160, "scale the inputs up")] {
+            let scaled = Batch { x: batch.x.iter().map(|x| x * by).collect(), ..batch.clone() };
+            let error = Frame::of(&scaled).unwrap_err().to_string();
+            assert!(error.contains(remedy), "{error}");
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! without effect dropped. Held-out examples choose among a handful of forms and are seen by nothing else; a certificate needs fresh ones.
 
 use super::batch::Batch;
+use super::fewer::fewer;
 use super::frame::Frame;
 use super::strategy::{End, Run, StrategySettings};
 use super::student::{Form, Student};
@@ -140,6 +141,11 @@ impl Prepared {
         (!self.test.is_empty()).then(|| self.test.error(&student.form, &student.values) / variance)
     }
 
+    /// Variance of the outputs that serve to learn, per number.
+    pub fn variance(&self) -> f64 {
+        self.frame.variance()
+    }
+
     /// Examples that serve to learn.
     pub fn examples(&self) -> usize {
         self.train.len()
@@ -149,7 +155,7 @@ impl Prepared {
 /// A form that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Try {
-    /// Its shape.
+    /// Its shape; the student has fewer heads where it needs no more.
     pub form: Form,
     /// Share of the effort that was allowed: see [`StrategySettings::effort`].
     pub effort: f64,
@@ -223,8 +229,11 @@ impl<'a> Learner<'a> {
             return Ok(true);
         }
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
-        let student = self.run.student()?;
-        let nmse = self.run.nmse_of(&student)?;
+        let mut student = self.run.student()?;
+        if matches!(end, End::Exact | End::Floor) {
+            student = fewer(&student, &self.examples.train, self.wanted.strategy.goal, end == End::Exact, stop)?;
+        }
+        let nmse = self.examples.train.error(&student.form, &student.values) / self.examples.train.variance()?;
         let student = self.examples.frame.leave(&student);
         let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
         self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
@@ -237,6 +246,16 @@ impl<'a> Learner<'a> {
             StrategySettings { effort, ..self.wanted.strategy.clone() },
         )?;
         Ok(false)
+    }
+
+    /// The best there is, in the middle of the search: what goes on counts as a try that was stopped.
+    pub fn stop(mut self) -> Result<Outcome> {
+        let student = self.run.student()?;
+        let nmse = self.run.nmse_of(&student)?;
+        let student = self.examples.frame.leave(&student);
+        let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
+        self.tries.push(Try { form: self.form, effort: self.effort, end: End::Stopped, nmse, held_out, student });
+        self.outcome()
     }
 
     /// Goes on to the end.
@@ -288,15 +307,15 @@ fn best(tries: &[Try]) -> Option<usize> {
     let as_good = |t: &Try| t.held_out <= least * (1.0 + AS_GOOD) || (t.end == End::Exact && t.held_out < EXACT);
     let good = (0..tries.len()).filter(|i| as_good(&tries[*i]));
     good.min_by(|a, b| {
-        (unknowns(&tries[*a].form), tries[*a].held_out)
-            .partial_cmp(&(unknowns(&tries[*b].form), tries[*b].held_out))
+        (unknowns(&tries[*a].student.form), tries[*a].held_out)
+            .partial_cmp(&(unknowns(&tries[*b].student.form), tries[*b].held_out))
             .unwrap_or(std::cmp::Ordering::Equal)
     })
     .or_else(|| (0..tries.len()).next())
 }
 
 /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
-fn unknowns(form: &Form) -> usize {
+pub(super) fn unknowns(form: &Form) -> usize {
     let (d, r, s) = (form.d, form.r(), form.s());
     let theta = if form.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
     let w = if form.value_rank.is_some() { s * (d + form.d_out - s.min(d)) } else { d * form.d_out };

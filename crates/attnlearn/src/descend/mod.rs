@@ -13,6 +13,7 @@ mod checkpoint;
 mod conjugate;
 mod eliminate;
 mod evidence;
+mod fewer;
 mod frame;
 mod free;
 mod idle;

@@ -93,6 +93,8 @@ pub enum End {
     Floor,
     /// All starts are used up.
     Tried,
+    /// Somebody, or a limit of time, ended it.
+    Stopped,
 }
 
 /// A student and its share of unexplained variance.

@@ -14,6 +14,8 @@
 //! ‖Θ̃_i − Θ̃_j‖_F ≤ τ max(‖Θ̃_i‖_F, ‖Θ̃_j‖_F),      ‖W_i‖_F ≤ τ max_j ‖W_j‖_F.
 //! ```
 //!
+//! The relative difference of two tiny matrices says nothing: heads with `‖Θ̃_i‖_F ≤ τ max_l ‖Θ̃_l‖_F` attend to all tokens alike, beside the others, and so like one another.
+//!
 //! Equality within a tolerance is not transitive, so heads are taken in canonical order and each joins the first head kept so
 //! far that equals it, or else is kept. What is kept has its own `Θ̃` to the last bit and is pairwise different, and the scale
 //! `max_j ‖W_j‖_F` runs over the heads before and after merging: so a second pass changes nothing.
@@ -44,10 +46,11 @@ impl AttentionLayer {
         let mut heads: Vec<Entry> = self.heads.iter().enumerate().map(|(i, head)| Entry::new(vec![i], head.clone())).collect();
         heads.sort_by(Entry::order);
         let before = largest(&heads);
+        let flat = tolerance * heads.iter().map(|entry| entry.sharpness).fold(0.0, f64::max);
 
         let mut kept: Vec<Entry> = Vec::with_capacity(heads.len());
         for entry in heads {
-            match kept.iter_mut().find(|k| k.attends_like(&entry, tolerance)) {
+            match kept.iter_mut().find(|k| k.attends_like(&entry, tolerance, flat)) {
                 Some(like) => like.absorb(entry),
                 None => kept.push(entry),
             }
@@ -110,7 +113,10 @@ impl Entry {
         })
     }
 
-    fn attends_like(&self, other: &Self, tolerance: f64) -> bool {
+    fn attends_like(&self, other: &Self, tolerance: f64, flat: f64) -> bool {
+        if self.sharpness.max(other.sharpness) <= flat {
+            return true;
+        }
         let difference = frobenius((&self.logits - &other.logits).as_ref());
         difference <= tolerance * self.sharpness.max(other.sharpness)
     }
@@ -180,6 +186,20 @@ mod tests {
             assert_eq!(given.canonical(2e-8).layer.heads().len(), 1, "‖Θ‖ = 2·scale");
             assert_eq!(given.canonical(5e-9).layer.heads().len(), 2);
         }
+    }
+
+    /// Heads that hardly attend, beside one that does, are one; on their own nothing says what is little.
+    #[test]
+    fn heads_without_attention_merge() {
+        let base = teacher(4, 3, Family::Dense, 5);
+        let flat = |head: &Head, size: f64| Head::dense(head.theta.to_dense() * faer::Scale(size), head.w.clone());
+        let [a, b, c] = base.heads() else { panic!("three heads") };
+        let given = layer(vec![a.clone(), flat(b, 1e-9), flat(c, -1e-10)]);
+        let canonical = given.canonical(1e-6);
+        assert_eq!(canonical.layer.heads().len(), 2);
+        assert_eq!(canonical.layer.canonical(1e-6).layer, canonical.layer);
+        assert_eq!(given.canonical(1e-12).layer.heads().len(), 3);
+        assert_eq!(layer(vec![flat(b, 1e-9), flat(c, 1e-9)]).canonical(1e-6).layer.heads().len(), 2);
     }
 
     #[test]

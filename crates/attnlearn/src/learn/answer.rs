@@ -70,6 +70,14 @@ impl Answer {
         }
     }
 
+    /// Whether the limit of time ended the search before it had recovered a layer: then what was kept of it is to be continued.
+    pub fn unfinished(&self) -> bool {
+        match self {
+            Self::Descended(found) => found.unfinished(),
+            Self::Sculpted(_) => false,
+        }
+    }
+
     /// What is guaranteed of the layer.
     pub fn certificate(&self) -> Option<&Certificate> {
         match self {

@@ -1,6 +1,8 @@
 //! The practical learner, from examples that have been shared out to a layer and its certificate; and how much of what is left unexplained is noise.
 
 use super::keeping::Keeping;
+use super::lack_of_fit::{self, LackOfFit, Look};
+use super::limit::Limited;
 use super::split::Parts;
 use super::watch::{Event, Watch};
 use crate::certify::{Certificate, CertifySettings, certify};
@@ -30,8 +32,14 @@ pub(super) struct Searched {
     pub outcome: Outcome,
     /// Share of the variance that the chosen form leaves unexplained on the examples to choose by.
     pub chosen_by: f64,
+    /// Whether the limit of time ended the search, or what followed.
+    pub out_of_time: bool,
     /// Examples learned from.
     pub examples: usize,
+    /// The variance of an output among them.
+    variance: f64,
+    /// Some of them, and those to choose by, to look at what is left.
+    look: Look,
     pub notes: BTreeMap<String, String>,
 }
 
@@ -67,6 +75,8 @@ pub struct Descended {
     pub certificate: Certificate,
     /// The noise, if outputs were said to be noisy.
     pub noise: Option<Noise>,
+    /// Whether what the layer leaves depends on the inputs, if there is enough left to ask: noise was said to be there, or the search ended at a floor.
+    pub lack_of_fit: Option<LackOfFit>,
     /// Examples learned from.
     pub examples: usize,
     /// How they were shared out.
@@ -75,6 +85,8 @@ pub struct Descended {
     pub shape: Shape,
     /// Held-out NMSE.
     pub nmse: f64,
+    /// Whether the limit of time ended the search.
+    pub out_of_time: bool,
     /// Whether the layer was recovered.
     pub recovered: bool,
     /// How it ended, in words.
@@ -88,48 +100,77 @@ pub struct Descended {
 impl Descended {
     /// Where the layer comes from, for the notes in its file.
     pub fn notes(&self) -> BTreeMap<String, String> {
-        notes(&self.wanted, &self.text, self.nmse, self.examples)
+        notes(&self.wanted, &self.text, ("held_out_nmse", self.nmse), self.examples)
+    }
+
+    /// Whether the limit of time ended the search before it had recovered a layer.
+    pub fn unfinished(&self) -> bool {
+        self.out_of_time && !self.recovered
     }
 }
 
 impl Descent {
     /// Learns from some examples and chooses by others, which come back.
-    pub fn learn(&self, learn: Batch<f64>, choose: Batch<f64>, watch: &dyn Watch) -> Result<(Searched, Batch<f64>)> {
+    pub fn learn(&self, learn: Batch<f64>, choose: Batch<f64>, watch: &Limited<'_>) -> Result<(Searched, Batch<f64>)> {
+        // What is left in the end is looked at on some of them, those that choose included.
+        let look = Look::at(&learn, &choose);
         let prepared = Prepared::new(learn, choose)?;
-        let outcome = self.search(&prepared, watch)?;
+        let (outcome, out_of_time) = self.search(&prepared, watch)?;
         let (examples, chosen_by) = (prepared.examples(), outcome.tries[outcome.chosen].held_out);
-        let notes = notes(&self.wanted, "not certified yet", chosen_by, examples);
-        Ok((Searched { outcome, chosen_by, examples, notes }, prepared.into_test()))
+        let notes = notes(&self.wanted, "not certified yet", ("choosing_nmse", chosen_by), examples);
+        let variance = prepared.variance();
+        Ok((Searched { outcome, out_of_time, chosen_by, examples, variance, look, notes }, prepared.into_test()))
     }
 
     /// The end: what can be guaranteed of the layer, and how it is called. Nothing is decided after this.
     pub fn certified(&self, found: Searched, certified: &Batch<f64>, parts: Parts, begun: Instant) -> Result<Descended> {
-        let Searched { outcome, examples, .. } = found;
+        let Searched { outcome, out_of_time, examples, variance, look, .. } = found;
         let shape = certified.shape;
         let settings = CertifySettings { delta: self.delta, ..CertifySettings::default() };
         let certificate = certify(&outcome.layer, certified, 0..blocks(certified), &settings)?;
         let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
         let chosen = &outcome.tries[outcome.chosen];
         let numbers = shape.k * shape.d_out;
-        let noise = self.noise.then(|| noise(chosen, nmse, examples * numbers, certified.len() * numbers));
-        let recovered = nmse <= RECOVERED || noise.is_some_and(|noise| noise.reached);
-        let text = match (recovered, noise, chosen.end) {
-            (true, Some(noise), _) if nmse > RECOVERED => {
-                format!("recovered up to noise of {:.2} % of the outputs' size", 100.0 * noise.relative)
-            }
-            (true, ..) => "recovered".to_owned(),
-            (false, _, End::Floor) => {
-                let hint = if self.noise { "" } else { " (--noise if outputs are noisy)" };
-                format!("not recovered: several starts end at NMSE {nmse:.1e}, noise or a layer of another form{hint}")
-            }
-            (false, ..) => format!("not recovered: held-out NMSE {nmse:.1e}"),
+        // Errors themselves: the variances of outputs that they are shares of differ from one part of the examples to another.
+        let held_out = certificate.mse / variance;
+        let noise = self.noise.then(|| {
+            let chance = 4.0 * look.spread(&outcome.layer) * (1.0 / certified.len() as f64 + 1.0 / examples as f64).sqrt();
+            noise(chosen, held_out, examples * numbers, chance)
+        });
+        let asked = nmse > RECOVERED && (self.noise || chosen.end == End::Floor);
+        let lack_of_fit = match asked {
+            true => Some(look.residuals(&outcome.layer, &wider(&outcome)?, self.wanted.strategy.seed)),
+            false => None,
         };
+        let found = lack_of_fit::Found {
+            nmse,
+            exact: nmse <= RECOVERED,
+            floor: chosen.end == End::Floor,
+            noise,
+            lack_of_fit,
+            out_of_time,
+        };
+        let (recovered, text) = (found.recovered(), found.text());
         let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
-        Ok(Descended { outcome, certificate, noise, examples, parts, shape, nmse, recovered, text, seconds, wanted })
+        Ok(Descended {
+            outcome,
+            certificate,
+            noise,
+            lack_of_fit,
+            examples,
+            parts,
+            shape,
+            nmse,
+            out_of_time,
+            recovered,
+            text,
+            seconds,
+            wanted,
+        })
     }
 
-    /// Searches to the end, and keeps the search every minute and when it is stopped.
-    fn search(&self, prepared: &Prepared, watch: &dyn Watch) -> Result<Outcome> {
+    /// Searches to the end or until time is up, whether it is; and keeps the search every minute and when it is stopped.
+    fn search(&self, prepared: &Prepared, watch: &Limited<'_>) -> Result<(Outcome, bool)> {
         let mut learner = match &self.keeping.checkpoint {
             Some(path) if self.keeping.resume => {
                 let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
@@ -141,8 +182,17 @@ impl Descent {
         watch.tell(Event::Step(&learner));
         loop {
             match learner.advance(&|| watch.interrupted()) {
-                Ok(true) => break,
+                Ok(true) => {
+                    learner.tries.last().into_iter().for_each(|one| watch.tell(Event::Tried(one)));
+                    break;
+                }
                 Ok(false) => {}
+                Err(Error::Interrupted) if watch.passed() => {
+                    let checkpoint = self.keeping.checkpoint.as_deref();
+                    checkpoint.map_or(Ok(()), |path| learner.save(path))?;
+                    watch.tell(Event::OutOfTime { checkpoint });
+                    return Ok((learner.stop()?, true));
+                }
                 Err(Error::Interrupted) => {
                     self.stopped(&learner, watch)?;
                     return Err(Error::Interrupted);
@@ -163,7 +213,7 @@ impl Descent {
         if let Some(path) = &self.keeping.checkpoint {
             learner.save(path)?;
         }
-        learner.outcome()
+        Ok((learner.outcome()?, false))
     }
 
     /// Keeps the search and the best layer so far.
@@ -173,19 +223,25 @@ impl Descent {
         let (layer, nmse) = learner.best_so_far()?;
         let path = self.keeping.layer.as_deref();
         if let Some(path) = path {
-            layer.save(path, &notes(&self.wanted, "interrupted", nmse, learner.examples()))?;
+            layer.save(path, &notes(&self.wanted, "interrupted", ("choosing_nmse", nmse), learner.examples()))?;
         }
         watch.tell(Event::Kept { checkpoint, layer: path, nmse });
         Ok(())
     }
 }
 
-fn notes(wanted: &Wanted, text: &str, nmse: f64, examples: usize) -> BTreeMap<String, String> {
+/// What was tried with more heads than the one chosen.
+fn wider(outcome: &Outcome) -> Result<Vec<AttentionLayer>> {
+    let more = |one: &&Try| one.student.form.heads > outcome.tries[outcome.chosen].student.form.heads;
+    outcome.tries.iter().filter(more).map(|one| one.student.layer()).collect()
+}
+
+fn notes(wanted: &Wanted, text: &str, (kind, nmse): (&'static str, f64), examples: usize) -> BTreeMap<String, String> {
     let notes = [
         ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
         ("method", "descend".into()),
         ("outcome", text.into()),
-        ("held_out_nmse", format!("{nmse:e}")),
+        (kind, format!("{nmse:e}")),
         ("examples", examples.to_string()),
         ("seed", wanted.strategy.seed.to_string()),
     ];
@@ -203,12 +259,16 @@ pub(super) fn mean_square(layer: &AttentionLayer, batch: &Batch<f64>) -> Result<
 
 /// What is left of `numbers` outputs after as many were fitted as there are unknowns; and whether the error on others is about that. A student that is
 /// too small looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say.
-fn noise(chosen: &Try, held_out_nmse: f64, numbers: usize, held_out_numbers: usize) -> Noise {
-    let unknowns = Learner::unknowns(&chosen.form) as f64;
-    let (numbers, held_out_numbers) = (numbers as f64, held_out_numbers as f64);
+/// `held_out` is in units of the variance of the examples learned from, and `chance` is what both may differ by, as a share.
+fn noise(chosen: &Try, held_out: f64, numbers: usize, chance: f64) -> Noise {
+    let unknowns = Learner::unknowns(&chosen.student.form) as f64;
+    let numbers = numbers as f64;
     let floor = chosen.nmse * numbers / (numbers - unknowns).max(1.0);
-    // Both are means of squares; and estimated unknowns add their share.
-    let chance = 4.0 * (2.0 / held_out_numbers + 2.0 / numbers).sqrt();
-    let at_it = held_out_nmse <= floor * (1.0 + unknowns / numbers) * (1.0 + chance);
-    Noise { relative: floor.sqrt(), floor, reached: chosen.end != End::Tried && numbers > 2.0 * unknowns && floor < 0.5 && at_it }
+    // Estimated unknowns add their share.
+    let at_it = held_out <= floor * (1.0 + unknowns / numbers) * (1.0 + chance);
+    Noise {
+        relative: floor.sqrt(),
+        floor,
+        reached: matches!(chosen.end, End::Exact | End::Floor) && numbers > 2.0 * unknowns && floor < 0.5 && at_it,
+    }
 }

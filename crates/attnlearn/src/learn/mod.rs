@@ -20,6 +20,8 @@ mod answer;
 mod budget;
 mod descent;
 mod keeping;
+mod lack_of_fit;
+mod limit;
 mod report;
 mod settings;
 mod split;
@@ -31,6 +33,7 @@ mod watch;
 pub use answer::{Answer, Sculpted};
 pub use descent::{Descended, Noise};
 pub use keeping::{Keeping, checkpoint_beside};
+pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
 pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
 pub use settings::{FEW, Heads, Method, Settings};
 pub use split::Parts;
@@ -42,13 +45,16 @@ use crate::descend::Batch;
 use crate::sculpt::{self, Purposes, ValidSettings};
 use crate::{Error, Result};
 use descent::{Descent, Searched, mean_square};
+use limit::Limited;
 use split::{Division, Sides};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use watch::{Phases, Reader, Silent};
 
 /// What has been checked against a source of examples.
 pub struct Plan<'a> {
     source: &'a dyn ExampleSource,
+    /// Time for all searches together.
+    limit: Option<Duration>,
     route: Route,
     /// Most examples read.
     most: u64,
@@ -73,19 +79,31 @@ impl Plan<'_> {
         };
         let _claim = descent.keeping.claim()?;
         let (mut sides, learn) = self.shared_in_memory(watch)?;
-        let (found, choose) = descent.learn(learn, sides.take_choose(), watch)?;
+        let limited = Limited::new(watch, self.limit);
+        let (mut found, choose) = descent.learn(learn, sides.take_choose(), &limited)?;
         sides.choose = choose;
-        if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains()) {
+        if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains() && !found.out_of_time) {
             watch.tell(Event::NotByDescent(&found.text()));
             // The search is kept, being over, until the answer is safe: who stops the six phases continues with them.
             descent.keeping.keep(&found.outcome.layer, &found.notes)?;
-            let sculpted = self.sculpt(settings, &sides, begun, watch).inspect_err(|e| {
-                if let (Error::Interrupted, Some(checkpoint)) = (e, &descent.keeping.checkpoint) {
-                    watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.chosen_by });
+            let checkpoint = descent.keeping.checkpoint.as_deref();
+            match self.sculpt(settings, &sides, begun, &limited) {
+                Err(Error::Interrupted) if limited.passed() => {
+                    watch.tell(Event::OutOfTime { checkpoint });
+                    found.out_of_time = true;
                 }
-            })?;
-            if better(&sculpted, &found, &sides.choose)? {
-                return Ok(Answer::Sculpted(Box::new(sculpted)));
+                Err(Error::Interrupted) => {
+                    if let Some(checkpoint) = checkpoint {
+                        watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.chosen_by });
+                    }
+                    return Err(Error::Interrupted);
+                }
+                sculpted => {
+                    let sculpted = sculpted?;
+                    if better(&sculpted, &found, &sides.choose)? {
+                        return Ok(Answer::Sculpted(Box::new(sculpted)));
+                    }
+                }
             }
         }
         Ok(Answer::Descended(Box::new(descent.certified(found, &sides.certify, sides.parts, begun)?)))

@@ -2,6 +2,7 @@
 
 use super::answer::Sculpted;
 use super::descent::{Descended, Noise};
+use super::lack_of_fit::LackOfFit;
 use super::split::Parts;
 use crate::certify::Certificate;
 use crate::data::Shape;
@@ -39,6 +40,8 @@ pub struct DescendReport<'a> {
     split: Parts,
     recovered: bool,
     noise: Option<Noise>,
+    lack_of_fit: Option<LackOfFit>,
+    out_of_time: bool,
     outcome_text: &'a str,
     heads: usize,
     tries: Vec<TryReport>,
@@ -68,6 +71,8 @@ impl Descended {
             split: self.parts,
             recovered: self.recovered,
             noise: self.noise,
+            lack_of_fit: self.lack_of_fit,
+            out_of_time: self.out_of_time,
             outcome_text: &self.text,
             heads: self.outcome.layer.heads().len(),
             tries: tries.collect(),

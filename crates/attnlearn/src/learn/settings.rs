@@ -11,6 +11,7 @@ use crate::layer::Mask;
 use crate::memory::{ask, numbers};
 use crate::sculpt::{self, ValidSettings};
 use crate::{Error, Result};
+use std::time::Duration;
 
 /// How to learn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct Settings {
     pub causal: bool,
     /// Descent: whether outputs are noisy; then a layer that explains all but the noise is recovered (default false).
     pub noise: bool,
+    /// Seconds after which a search ends with the best so far; none is no limit (default none). What is read before and certified after is not counted.
+    pub time_limit: Option<f64>,
     /// The six phases: polish their answer (default true).
     pub polish: bool,
     /// The six phases: find wide directions by linear programs (default false).
@@ -109,6 +112,7 @@ impl Default for Settings {
             biases: None,
             causal: false,
             noise: false,
+            time_limit: None,
             polish: true,
             linear_programs: false,
             before_polish: false,
@@ -150,7 +154,8 @@ impl Settings {
         let memory = self.memory.unwrap_or_else(budget::default);
         let division = Division { held_out: self.held_out, seed: self.seed, memory };
         let most = self.most_examples;
-        let plan = |route: Route| Ok(Plan { source, route, most, division });
+        let limit = self.limit()?;
+        let plan = |route: Route| Ok(Plan { source, limit, route, most, division });
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let refuse = |flag: &str, method: &str| {
             Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))
@@ -158,6 +163,10 @@ impl Settings {
         match (self.method, of_sculpt, of_descent) {
             (Method::Descend, Some(flag), _) => refuse(flag, "sculpt"),
             (Method::Sculpt, _, Some(flag)) | (Method::Auto, Some(_), Some(flag)) => refuse(flag, "descend"),
+            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) if limit.is_some() => {
+                let problem = "the six phases have nothing to show before they end";
+                Err(Error::input("--time-limit", problem, "leave it out, or use --method descend"))
+            }
             (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => match keeping.given() {
                 Some(flag) => refuse(flag, "descend"),
                 None => plan(Route::Sculpt(self.sculpt(source)?)),
@@ -172,6 +181,16 @@ impl Settings {
                 plan(Route::Descend(Box::new(self.descent(memory, keeping)?), sculpt))
             }
         }
+    }
+
+    /// The limit of time, checked.
+    fn limit(&self) -> Result<Option<Duration>> {
+        let Some(seconds) = self.time_limit else { return Ok(None) };
+        if !(seconds > 0.0) {
+            return Err(Error::input("--time-limit", format!("{seconds} s"), "give a time above 0"));
+        }
+        // More than clocks count to is no limit.
+        Ok(Duration::try_from_secs_f64(seconds).ok())
     }
 
     /// The first setting given that is for the six phases only, by the name of its flag.

@@ -71,7 +71,7 @@ fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u6
     let descent = Descent { wanted, keeping: Keeping::default(), noise: false, delta };
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
     let route = Route::Descend(Box::new(descent), settings.check(batch).ok());
-    Plan { source: batch, route, most: u64::MAX, division: Division { held_out, seed, memory: 1 << 32 } }
+    Plan { source: batch, limit: None, route, most: u64::MAX, division: Division { held_out, seed, memory: 1 << 32 } }
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn missed(runs: u64, compare: bool) -> Missed {
             // The rule before: the certificate's examples choose, and then certify what they have chosen.
             let Route::Descend(descent, Some(settings)) = &plan.route else { unreachable!() };
             let (sides, learn) = plan.shared_in_memory(&Unwatched).unwrap();
-            let (found, _) = descent.learn(learn, sides.choose.clone(), &Unwatched).unwrap();
+            let (found, _) = descent.learn(learn, sides.choose.clone(), &Limited::new(&Unwatched, None)).unwrap();
             let sculpted = plan.sculpt(settings, &sides, Instant::now(), &Unwatched).unwrap();
             let layers = [found.outcome.layer.clone(), sculpted.best().unwrap().layer.clone()];
             let errors = layers.each_ref().map(|layer| mean_square(layer, &sides.certify).unwrap());

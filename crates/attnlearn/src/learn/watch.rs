@@ -34,6 +34,11 @@ pub enum Event<'a> {
         /// Its share of unexplained variance on the examples to choose by.
         nmse: f64,
     },
+    /// The limit of time has ended the search.
+    OutOfTime {
+        /// Where it can be continued from.
+        checkpoint: Option<&'a Path>,
+    },
     /// Descent does not explain the examples to choose by, and how that shows; the six phases follow.
     NotByDescent(&'a str),
     /// The six phases are next.

@@ -101,6 +101,9 @@ impl<'a> Run<'a> {
         let moments = Moments::gather(self.source, range)?;
         let variance = moments.y_variance();
         let square = moments.y_square / moments.rows as f64;
+        if !(variance.is_finite() && square.is_finite()) {
+            return Err(Error::input("examples", "have outputs whose squares overflow", "scale the outputs down"));
+        }
         if variance <= 1e-12 * square || square < f64::MIN_POSITIVE {
             return Err(Error::input(
                 "examples",
