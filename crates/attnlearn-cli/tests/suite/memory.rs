@@ -89,7 +89,7 @@ fn a_refusal_for_want_of_memory_does_not_contradict_itself() {
 #[test]
 fn long_sequences_are_attended_in_little_memory() {
     let bench = Workbench::new();
-    bench.good("generate -o few.npz --examples 2 --k 8000 --d 2 --heads 1 --layer-out t.safetensors");
+    bench.good("generate -o few.npz --examples 2 --k 4000 --d 2 --heads 1 --layer-out t.safetensors");
     for line in ["verify t.safetensors few.npz", "apply t.safetensors few.npz -o y.npz", "inspect few.npz"] {
         let run = bench.under(700, line);
         assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{line}: {run:?}");
@@ -100,7 +100,7 @@ fn long_sequences_are_attended_in_little_memory() {
 #[test]
 fn learning_asks_for_long_sequences() {
     let bench = Workbench::new();
-    bench.good("generate -o long.npz --examples 20 --k 6000 --d 1 --heads 1 --dtype f32");
+    bench.good("generate -o long.npz --examples 10 --k 5000 --d 1 --heads 1 --dtype f32");
     bench.refused_under(1000, "learn long.npz --heads 2 -o l.safetensors", &["of memory are needed and", "left of ulimit -v"]);
 }
 

@@ -115,10 +115,8 @@ mod tests {
     #[test]
     fn nine_heads_for_two_are_two() {
         for seed in 0..5 {
-            let begun = std::time::Instant::now();
             let teacher = TeacherSpec::dense(5, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
             let (layer, nmse) = with_nine(&teacher, seed);
-            eprintln!("seed {seed}: {} heads, NMSE {nmse:.1e}, {:?}", layer.heads().len(), begun.elapsed());
             assert_eq!(layer.heads().len(), 2, "seed {seed}");
             assert!(nmse < 1e-20, "seed {seed}: {nmse:.1e}");
             let distance = teacher.distance(&layer).unwrap();
@@ -135,7 +133,6 @@ mod tests {
             let flat = Head::dense(Mat::zeros(5, 5), flat.w.clone());
             let teacher = AttentionLayer::new(vec![sharp.clone(), flat], None, Mask::None).unwrap();
             let (layer, nmse) = with_nine(&teacher, seed);
-            eprintln!("seed {seed}: {} heads, NMSE {nmse:.1e}", layer.heads().len());
             assert!(layer.heads().len() == 2 && nmse < 1e-20, "seed {seed}: {} heads, {nmse:.1e}", layer.heads().len());
             let smallest = layer
                 .heads()

@@ -301,18 +301,19 @@ mod tests {
     /// Logits that overflow to −∞ count as nothing, in the first tile and in the last; what is not finite in X is seen in Y.
     #[test]
     fn infinite_logits_do_no_harm() {
-        let theta = Mat::from_fn(1, 1, |_, _| -1e200);
-        let layer = AttentionLayer::new(vec![Head::dense(theta, Mat::from_fn(1, 1, |_, _| 1.0))], None, Mask::None).unwrap();
+        // ℓ_ab = 10²⁰⁰ x_a0 x_b1, and a key says x_b0.
+        let theta = Mat::from_fn(2, 2, |i, j| if (i, j) == (0, 1) { 1e200 } else { 0.0 });
+        let w = Mat::from_fn(2, 1, |i, _| if i == 0 { 1.0 } else { 0.0 });
+        let layer = AttentionLayer::new(vec![Head::dense(theta, w)], None, Mask::None).unwrap();
         let k = LONG + 50;
         for far in [0..KEYS + 3, k - 70..k] {
-            // The query sees −∞ at the keys that are far, and equal logits at all others.
-            let x: Vec<f64> = (0..k).map(|b| if far.contains(&b) { 1e150 } else { 0.0 }).collect();
-            let y = layer.forward(k, &x);
-            assert!(y.iter().all(|y| y.is_finite() && y.abs() < 1e-100), "{far:?}: {:?}", &y[..3]);
+            let token = |b: usize| if far.contains(&b) { [2.0, -1e200] } else { [1.0, 0.0] };
+            let y = layer.forward(k, &(0..k).flat_map(token).collect::<Vec<f64>>());
+            assert!(y.iter().all(|y| (y - 1.0).abs() < 1e-12), "{far:?}: {:?}", &y[..3]);
         }
         for bad in [f64::NAN, f64::INFINITY] {
-            let mut x = vec![0.5; k];
-            x[k / 2] = bad;
+            let mut x = vec![0.5; 2 * k];
+            x[k] = bad;
             assert!(layer.forward(k, &x).iter().all(|y| !y.is_finite()));
         }
     }
