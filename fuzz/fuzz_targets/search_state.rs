@@ -18,7 +18,8 @@ static EXAMPLES: LazyLock<(Prepared, Vec<u8>)> = LazyLock::new(|| {
         x: (0..160).map(value).collect(),
         y: (160..240).map(value).collect(),
     };
-    let prepared = Prepared::new(&batch, 5).expect("sound examples");
+    let (learn, choose) = batch.split_at(35);
+    let prepared = Prepared::new(learn, choose).expect("sound examples");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("search");
     let mut learner = Learner::new(&prepared, wanted()).expect("a sound wish");
