@@ -262,10 +262,13 @@ fn an_interrupted_search_is_continued() {
 fn copies_are_told_and_not_counted() {
     let bench = Workbench::new();
     let file = |distinct: usize| {
-        examples(60, 3, 4, 4, move |i| noise(i % (distinct * 12)), move |i| noise(i % (distinct * 12) + 999).signum())
+        let x = move |i: usize| 2.0 * noise((i % (distinct * 12)).pow(2) * 31 + 7);
+        let token = |i: usize| i / 4 * 4;
+        let y = move |i: usize| (x(token(i)) - x(token(i) + 1)).tanh() + (x(token(i) + 2) * x(token(i) + 3)).max(0.0);
+        examples(60, 3, 4, 4, x, y)
     };
     bench.write("e.safetensors", &file(30));
-    let run = bench.run("learn e.safetensors --heads 12 --biases no -o l.safetensors --json r.json");
+    let run = bench.run("learn e.safetensors --heads 8 -o l.safetensors --json r.json");
     assert_eq!(run.code, Some(1), "{run:?}");
     for part in ["30 of 60 repeat the input of another", "not recovered", "(6 held-out examples)"] {
         assert!(run.out.contains(part), "{}", run.out);
