@@ -100,8 +100,8 @@ fn failed_outcome(bench: &Workbench, heads: usize) -> serde_json::Value {
 #[test]
 fn too_few_examples_are_counted() {
     let bench = Workbench::new();
-    bench.good("generate -o e.npz --examples 2000 --d 6 --k 3 --heads 3 --norm 6");
-    let outcome = failed_outcome(&bench, 3);
+    bench.good("generate -o e.npz --examples 2000 --d 6 --k 3 --heads 4 --norm 6");
+    let outcome = failed_outcome(&bench, 4);
     assert_eq!((outcome["kind"].as_str(), outcome["needed"].as_u64()), (Some("not_enough_examples"), Some(54)));
     assert!(outcome["accepted"].as_u64().is_some_and(|accepted| accepted < 54), "{outcome}");
     assert!(!bench.files().contains(&"l.safetensors".into()));
@@ -319,7 +319,10 @@ fn an_interrupted_search_is_continued() {
 fn copies_are_told_and_not_counted() {
     let bench = Workbench::new();
     let file = |distinct: usize| {
-        examples(60, 3, 4, 4, move |i| noise(i % (distinct * 12)), move |i| noise(i % (distinct * 12) + 999).signum())
+        let x = move |i: usize| 2.0 * noise((i % (distinct * 12)).pow(2) * 31 + 7);
+        let token = |i: usize| i / 4 * 4;
+        let y = move |i: usize| (x(token(i)) - x(token(i) + 1)).tanh() + (x(token(i) + 2) * x(token(i) + 3)).max(0.0);
+        examples(60, 3, 4, 4, x, y)
     };
     bench.write("e.safetensors", &file(30));
     let run = bench.run("learn e.safetensors --heads 8 -o l.safetensors --json r.json");

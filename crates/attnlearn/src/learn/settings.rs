@@ -238,7 +238,7 @@ impl Settings {
             value_rank: self.value_rank.unwrap_or(Rank::Auto),
             biases: self.biases.unwrap_or(Choice::Auto),
             mask: if self.causal { Mask::Causal } else { Mask::None },
-            strategy: strategy,
+            strategy,
         };
         Ok(Descent { wanted, keeping: keeping.check()?, noise: self.noise, delta: self.delta })
     }

@@ -529,7 +529,8 @@ mod tests {
             assert_eq!((learn.len(), sides.choose.len(), sides.certify.len()), sizes, "{n}");
             let mut all = [learn, &sides.choose, &sides.certify].map(inputs).concat();
             let mut given = inputs(&batch);
-            (all.sort(), given.sort());
+            all.sort();
+            given.sort();
             assert_eq!(all, given);
             let Parts { learn, choose, certify, of, repeats, left_out, .. } = sides.parts;
             assert_eq!((learn, choose, certify), (sizes.0 as u64, sizes.1 as u64, sizes.2 as u64));
@@ -547,7 +548,7 @@ mod tests {
         let sides = divided(&batch, 100, 3, Some(700)).unwrap();
         for part in [sides.learn.as_ref().unwrap(), &sides.choose, &sides.certify] {
             for (x, y) in part.x.chunks(4).zip(part.y.chunks(2)) {
-                assert!(x[0] + 1.0 == y[0] && x[3] == y[1]);
+                assert_eq!([(x[0] + 1.0).to_bits(), x[3].to_bits()], [y[0].to_bits(), y[1].to_bits()]);
             }
         }
     }

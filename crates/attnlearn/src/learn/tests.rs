@@ -243,13 +243,21 @@ fn reports_tell_how_examples_were_shared_out() {
     }
 }
 
-/// A causal head and one that is not, as large as one another: a layer of one head with either mask explains half, and neither is better but by chance.
+/// A causal head and one that is not, whose outputs vary as much as one another's: a layer of one head with either mask explains half, and which is better is
+/// hardly more than chance.
 struct Halves(AttentionLayer, AttentionLayer);
 
 impl Halves {
     fn new(seed: u64) -> Self {
-        let (one, other) = (teacher(2, 1, 2.0, 2 * seed), teacher(2, 1, 2.0, 2 * seed + 1));
-        Self(one, AttentionLayer::new(other.heads().to_vec(), None, Mask::Causal).unwrap())
+        let half = |seed: u64, mask: Mask| {
+            let layer = AttentionLayer::new(teacher(2, 1, 2.0, seed).heads().to_vec(), None, mask).unwrap();
+            let batch = examples(&layer, 3, 1000, seed);
+            let size = (batch.variance().unwrap() / batch.y.len() as f64).sqrt();
+            let mut heads = layer.heads().to_vec();
+            heads[0].w = &heads[0].w * faer::Scale(1.0 / size);
+            AttentionLayer::new(heads, None, mask).unwrap()
+        };
+        Self(half(2 * seed, Mask::None), half(2 * seed + 1, Mask::Causal))
     }
 
     fn examples(&self, n: usize, seed: u64) -> Batch<f64> {
@@ -271,6 +279,7 @@ struct Missed {
 }
 
 const DELTA: f64 = 0.2;
+const HELD_OUT: u64 = 3;
 
 /// `P[Bin(n, p) > misses]`.
 fn chance_of_more(n: u64, p: f64, misses: u64) -> f64 {
@@ -291,15 +300,17 @@ fn missed(runs: u64, compare: bool) -> Missed {
         let halves = Halves::new(seed);
         let (batch, fresh) = (halves.examples(2000, 1000 + seed), halves.examples(4000, 5000 + seed));
         // One learner or the other has the causal mask: descent alone can.
-        let plan = plan(&batch, 1, Mask::Causal, 1, seed, (8, DELTA));
+        let mut plan = plan(&batch, 1, Mask::Causal, 1, seed, (HELD_OUT, DELTA));
+        let Route::Descend(descent, _) = &mut plan.route else { unreachable!() };
+        descent.wanted.strategy.effort = 0.02;
         let exceeded = |layer: &AttentionLayer, bound: f64| {
             let settings = CertifySettings { epsilons: vec![bound], ..CertifySettings::default() };
             let seen = certify(layer, &fresh, 0..8, &settings).unwrap();
             seen.bounds[0].exceedances as f64 / seen.n as f64
         };
         let broken = |layer: &AttentionLayer, certificate: &crate::certify::Certificate| {
-            assert_eq!(certificate.n, 8);
-            assert!((certificate.max_error_bound - (1.0 - DELTA.powf(1.0 / 8.0))).abs() < 1e-9);
+            assert_eq!(certificate.n, HELD_OUT);
+            assert!((certificate.max_error_bound - (1.0 - DELTA.powf(1.0 / HELD_OUT as f64))).abs() < 1e-9);
             exceeded(layer, certificate.max_error) > certificate.max_error_bound
         };
         let (heard, answer) = Heard::of(&plan);
@@ -322,11 +333,12 @@ fn missed(runs: u64, compare: bool) -> Missed {
     missed
 }
 
-/// Thirty runs: more misses than seventeen would have a chance of less than one in ten thousand if the certificate kept its word.
+/// Twelve runs, whose misses must not be less likely than one in ten thousand if the certificate keeps its word: enough to see both learners win, and an error
+/// that is gross.
 #[test]
 fn certificates_of_whole_runs_keep_their_word() {
-    let missed = missed(30, false);
-    assert!(chance_of_more(30, DELTA, missed.now) > 1e-4, "{missed:?}");
+    let missed = missed(12, false);
+    assert!(chance_of_more(missed.runs, DELTA, missed.now) > 1e-4, "{missed:?}");
     assert!((1..missed.runs).contains(&missed.by_phases), "both learners are to win sometimes: {missed:?}");
 }
 
@@ -339,6 +351,26 @@ fn certificates_of_whole_runs_keep_their_word_to_the_percent() {
     assert!(missed.now == 0 || chance_of_more(missed.runs, DELTA, missed.now - 1) > 1e-3, "{missed:?}");
     assert!(chance_of_more(missed.runs, DELTA, missed.by_certificate - 1) < 1e-3, "{missed:?}");
     assert!((missed.runs / 10..9 * missed.runs / 10).contains(&missed.by_phases), "{missed:?}");
+}
+
+/// The reason: of two layers with errors of one distribution the one that does better on the certificate's examples is certified to do better than it does,
+/// a third of the time instead of a fifth. Chosen by other examples it is not.
+#[test]
+fn a_choice_by_the_examples_of_the_certificate_breaks_its_word() {
+    let (mut rng, runs, n) = (ChaCha8Rng::seed_from_u64(18), 2000, HELD_OUT as usize);
+    let mut broken = [0, 0];
+    for _ in 0..runs {
+        // Uniform errors: the chance of a larger one than e is 1 − e.
+        let mut errors = || (0..n).map(|_| rng.random()).collect::<Vec<f64>>();
+        let (one, other) = (errors(), errors());
+        let [square, square_of_other] = [&one, &other].map(|errors| errors.iter().map(|e| e * e).sum::<f64>());
+        for (broken, chosen) in broken.iter_mut().zip([&one, if square_of_other < square { &other } else { &one }]) {
+            let largest = chosen.iter().copied().fold(0.0, f64::max);
+            *broken += u64::from(1.0 - largest > 1.0 - DELTA.powf(1.0 / n as f64));
+        }
+    }
+    assert!(chance_of_more(runs, DELTA, broken[0]) > 1e-3 && broken[0] > 320, "{broken:?}");
+    assert!(chance_of_more(runs, DELTA, broken[1] - 1) < 1e-9, "{broken:?}");
 }
 
 #[test]
