@@ -104,6 +104,14 @@ fn learning_asks_for_long_sequences() {
     bench.refused_under(1000, "learn long.npz --heads 2 -o l.safetensors", &["of memory are needed and", "left of ulimit -v"]);
 }
 
+/// A length is only a number to `check`: any will do, and none overflows.
+#[test]
+fn lengths_of_any_size_are_measured_for() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 1 --layer-out t.safetensors");
+    bench.good("check t.safetensors --k 18446744073709551615");
+}
+
 /// Threads that do not start are no panic.
 #[test]
 fn threads_that_cannot_be_started_are_said() {

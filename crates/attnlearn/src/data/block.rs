@@ -21,7 +21,7 @@ pub fn block_bytes(shape: Shape) -> Option<usize> {
 /// Bytes of a block that holds `n` examples, `CAPACITY` at most, and of a copy of its outputs: what work on one block needs.
 pub(crate) fn work_bytes(shape: Shape, n: Option<u64>) -> u128 {
     let capacity = Block::<f64>::CAPACITY;
-    let n = n.and_then(|n| usize::try_from(n).ok()).map_or(capacity, |n| n.next_multiple_of(LANES).min(capacity));
+    let n = n.and_then(|n| usize::try_from(n).ok()).map_or(capacity, |n| n.min(capacity).next_multiple_of(LANES));
     let per_token = numbers::<f64>(&[shape.d]).saturating_add(numbers::<f64>(&[2, shape.d_out]));
     per_token.saturating_mul(numbers::<u8>(&[shape.k, n.max(LANES)]))
 }

@@ -237,7 +237,7 @@ impl Conditions {
 
 /// `√(m ln kd)`, what sharpness is relative to.
 pub fn margin(m: usize, k: usize, d: usize) -> f64 {
-    (m as f64 * ((k * d) as f64).ln()).max(1.0).sqrt()
+    (m as f64 * (k as f64 * d as f64).ln()).max(1.0).sqrt()
 }
 
 /// Met above the first threshold, weak above the second.

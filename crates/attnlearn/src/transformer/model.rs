@@ -133,7 +133,7 @@ impl ModelFile {
     fn rank(&self, name: &str, shape: &[usize], wanted: &str) -> Error {
         Error::input(
             format!("{}, {}", self.place, quoted(name)),
-            format!("has shape {}", crate::words::shape(&shape)),
+            format!("has shape {}", crate::words::shape(shape)),
             format!("it must have {wanted} dimensions"),
         )
     }
