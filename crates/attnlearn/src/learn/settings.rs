@@ -186,7 +186,7 @@ impl Settings {
     /// The limit of time, checked.
     fn limit(&self) -> Result<Option<Duration>> {
         let Some(seconds) = self.time_limit else { return Ok(None) };
-        if !(seconds > 0.0) {
+        if seconds.is_nan() || seconds <= 0.0 {
             return Err(Error::input("--time-limit", format!("{seconds} s"), "give a time above 0"));
         }
         // More than clocks count to is no limit.

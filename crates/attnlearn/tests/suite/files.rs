@@ -298,7 +298,7 @@ fn links_stay_links() {
     symlink("sub/new", path("dangling")).expect("links");
     for (link, target) in [("relative", "sub/there"), ("absolute", "sub/there"), ("dangling", "sub/new")] {
         let file = AtomicFile::create(&path(link)).expect("writable");
-        assert_eq!(fs::read_dir(path("sub")).expect("there").filter(|e| is_part(e)).count(), 1, "{link}");
+        assert_eq!(fs::read_dir(path("sub")).expect("there").filter(is_part).count(), 1, "{link}");
         std::io::Write::write_all(&mut file.handle().expect("a handle"), link.as_bytes()).expect("writable");
         file.commit().expect("moved");
         assert!(fs::symlink_metadata(path(link)).expect("there").is_symlink(), "{link}");

@@ -20,11 +20,14 @@ fn with(family: &str, prefix: &str, more: &[(&str, &[usize])]) -> Tensors {
     tensors
 }
 
+/// A family, the prefix of its layer, tensors beside or inside it, and what the refusal names.
+type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a [usize])], &'a str);
+
 /// Every kind that used to be read as if it were plain attention.
 #[test]
 fn tensors_that_change_the_scores_are_refused_by_name() {
     let bert = "encoder.layer.0.";
-    let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
+    let cases: &[Case<'_>] = &[
         // RoFormer rotates without a tensor of its own; its table of sines is there.
         (
             "bert",
@@ -170,7 +173,7 @@ fn held_models_come_in_with_all_that_is_about_them() {
         "position_embedding_type": "absolute", "pruned_heads": {}, "label2id": {"rotary": 1, "rope_theta": 2}, "is_decoder": false, "use_cache": true}"#;
     let gpt = r#"{"model_type": "gpt2", "n_head": 3, "n_embd": 12, "n_ctx": 4, "n_positions": 4, "reorder_and_upcast_attn": true,
         "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false, "task_specific_params": {"text": {"sliding_window": 5}}}"#;
-    let cases: &[(&str, &str, &[(&str, &[usize])], &str)] = &[
+    let cases: &[Case<'_>] = &[
         (
             "bert",
             "bert.encoder.layer.0.",
