@@ -126,7 +126,7 @@ fn a_degenerate_layer_is_named_as_such() {
 #[test]
 fn demo_recovers_its_teacher() {
     let bench = Workbench::new();
-    let run = bench.good("demo --json r.json");
+    let run = bench.good("demo --json r.json -o layer.safetensors");
     for part in
         ["Teacher: 2 heads", "Relative error of every head", "true", "after polish", "with confidence", "wrote layer.safetensors"]
     {
