@@ -318,17 +318,17 @@ fn thresholds_are_those_of_a_normal_variable() {
     assert!(of(6) < of(12) && of(12) < of(24) && of(24) > 5.0);
 }
 
-/// The whole table; `--nocapture` prints it.
+/// The whole table; `--nocapture` prints it. Some functions would be searched for minutes: what there is after some seconds must not be called a layer either.
 #[test]
-#[ignore = "slow: twenty functions, five seeds each, are learned, some of them with all the effort there is; cargo xtask test --all"]
+#[ignore = "slow: twenty functions, two seeds each, are learned; cargo xtask test --all"]
 fn no_other_function_is_called_a_layer_with_noise() {
     let mut wrong = Vec::new();
     for name in FUNCTIONS {
-        for seed in 0..5 {
+        for seed in 0..2 {
             let begun = std::time::Instant::now();
             let found = learn(
-                &examples_of(name, 1500, seed),
-                Settings { heads: Heads::Given(2), noise: true, seed, ..Settings::default() },
+                &examples_of(name, 300, seed),
+                Settings { heads: Heads::Given(2), noise: true, seed, time_limit: Some(8.0), ..Settings::default() },
             );
             row(name, seed, &found, begun.elapsed().as_secs_f64());
             if found.recovered {
