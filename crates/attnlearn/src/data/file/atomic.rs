@@ -215,7 +215,10 @@ fn remove_stale(folder: &Path, prefix: &str) {
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
-        if OpenOptions::new().write(true).open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+        // The lock is held until the file is gone: who has just begun it waits, sees that, and begins another.
+        if let Ok(file) = OpenOptions::new().write(true).open(entry.path())
+            && file.try_lock().is_ok()
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
