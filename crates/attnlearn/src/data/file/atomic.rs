@@ -1,6 +1,6 @@
 //! Files appear whole or not at all.
 //!
-//! What is written stands under a temporary name beside its place, `.NAME.XXXXXX.part`, until it is whole, and is then moved there.
+//! What is written stands under a temporary name beside its place, `.NAME.abc123.part`, until it is whole, and is then moved there.
 //! What was there before
 //!
 //! - keeps its permissions, and its owner where the system allows that;
