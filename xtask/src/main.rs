@@ -1,11 +1,8 @@
 //! Build, test and benchmark commands of the workspace: `cargo xtask --help`.
 
-mod bench;
-mod python;
-mod test;
-
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use xtask::{cargo, python, test};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Build, test and benchmark commands")]
@@ -21,8 +18,12 @@ enum Command {
     /// The tests of the Python package alone.
     TestPython(Tier),
     /// Measurements, written to `benches/runs/`.
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Which one, and its options; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 /// Which tests.
@@ -37,9 +38,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test(tier) => test::run(tier.all),
         Command::TestPython(tier) => python::test(true, tier.all, true),
-        // The tests share the dev build with this program; a measurement needs the release build.
-        Command::Bench(_) if cfg!(debug_assertions) => in_release(),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench { arguments } => bench(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,9 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The same command again, by the release build.
-fn in_release() -> Result<(), String> {
-    let mut run = vec!["run".to_owned(), "--release".into(), "--quiet".into(), "--package".into(), "xtask".into(), "--".into()];
-    run.extend(std::env::args().skip(1));
-    test::cargo(&run, None)
+/// The measurements have a program of their own, built for release.
+fn bench(arguments: Vec<String>) -> Result<(), String> {
+    let run = ["run", "--release", "--quiet", "--package", "attnlearn-bench", "--"].map(str::to_owned);
+    cargo(&[run.to_vec(), arguments].concat(), None)
 }

@@ -1,6 +1,6 @@
 //! The Python package: a virtual environment under `target/`, the wheel in it, and its tests.
 
-use crate::test::{cargo, command, succeeds};
+use crate::{cargo, command, succeeds};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,4 +93,40 @@ pub fn pip(python: &Path, arguments: &[&str]) -> Result<(), String> {
 /// The same place from the root on.
 pub fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::process::Command;
+
+    /// Features of every package, as a build with these arguments resolves them.
+    fn features(arguments: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let tree = ["tree", "--prefix", "none", "--no-dedupe", "--format", "{p}|{f}"];
+        let output = Command::new(cargo).args(tree).args(arguments).output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut packages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let (package, features) = line.split_once('|').unwrap_or((line, ""));
+            packages.entry(package.to_owned()).or_default().insert(features.to_owned());
+        }
+        packages
+    }
+
+    /// Otherwise the library and all it depends on are compiled once more for the wheel.
+    #[test]
+    fn the_tested_wheel_has_the_features_of_the_tests() {
+        let wheel = features(&["--package", "attnlearn-py", "--features", "as-tested", "--edges", "normal,build"]);
+        let tests = features(&["--workspace", "--features", "attnlearn-cli/full", "--edges", "normal,build,dev"]);
+        assert!(wheel.len() > 20 && wheel.keys().any(|package| package.starts_with("attnlearn v")), "{wheel:?}");
+        for (package, has) in wheel.iter().filter(|(package, _)| !package.starts_with("attnlearn-py ")) {
+            let empty = BTreeSet::new();
+            let there = tests.get(package).unwrap_or(&empty);
+            assert!(
+                has.is_subset(there),
+                "{package}: the wheel has {has:?}, the tests {there:?}; see the feature as-tested of attnlearn-py"
+            );
+        }
+    }
 }

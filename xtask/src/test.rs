@@ -5,8 +5,7 @@
 //!
 //! What a machine lacks is left out, and named at the end with how to get it; `ATTNLEARN_REQUIRE=chromium,torch` makes that a failure.
 
-use crate::python;
-use std::process::Command;
+use crate::{cargo, python, succeeds};
 
 /// The features that tests are built with: the whole program.
 const FEATURES: [&str; 2] = ["--features", "attnlearn-cli/full"];
@@ -73,28 +72,3 @@ const SLOW: [Absent; 2] = [
 
 /// What the report's test can drive.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-
-/// Whether a program is there and ends well.
-pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-}
-
-/// Runs cargo, after saying so.
-pub fn cargo<S: AsRef<str>>(arguments: &[S], variable: Option<(&str, &str)>) -> Result<(), String> {
-    let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
-    eprintln!("$ cargo {}", arguments.join(" "));
-    run_it(Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())).args(&arguments).envs(variable))
-}
-
-/// Runs any program, after saying so.
-pub fn command(command: &mut Command) -> Result<(), String> {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    eprintln!("$ {}", words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "));
-    run_it(command)
-}
-
-fn run_it(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().map_err(|e| format!("{name} cannot be run: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{name} failed")) }
-}

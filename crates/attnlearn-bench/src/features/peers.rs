@@ -43,7 +43,7 @@ impl Bench {
         let mut command = match peer {
             Peer::Attnlearn => {
                 let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
-                command.args(["bench", "feature-job"]);
+                command.arg("feature-job");
                 command
             }
             Peer::Numpy | Peer::Jax => {

@@ -96,8 +96,7 @@ pub fn run(problems: &[Problem], first_teacher: u64, teachers: u64, four_head_te
     let mut raw = fs::File::create(out.join("raw.jsonl")).map_err(fail)?;
     let mut table = String::new();
     let _ = writeln!(table, "# The six-phase learner on random teachers\n");
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let _ = writeln!(table, "Command: `cargo xtask {}`.", arguments.join(" "));
+    let _ = writeln!(table, "Command: `{}`.", crate::command_line());
     let _ = writeln!(
         table,
         "attnlearn {}, {} threads, {:.0} G multiply-adds/s (f32, 16×16 in cache). Raw rows: `raw.jsonl`.\n",

@@ -1,7 +1,5 @@
 //! The Python package: what its calls cost over those from Rust, import, memory, wheel, and the same jobs by hand.
 
-use crate::python::{absolute, pip, wheel};
-use crate::test::command;
 use attnlearn::data::{Block, ExampleSlices, ExampleSource, InputDistribution, Numbers, TeacherSpec, TeacherStream};
 use attnlearn::features::ridge::{Options, Ridge, Solver, Unwatched};
 use attnlearn::features::{FitSpec, MapSpec, Model, Precision, SetInputs, SetStream, Sets, Target, TargetSpec};
@@ -12,6 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use xtask::command;
+use xtask::python::{absolute, pip, wheel};
 
 /// What to measure.
 #[derive(Args)]
@@ -32,7 +32,7 @@ const N: u64 = 10_000;
 /// Measures everything and writes a table.
 pub fn run(args: &PythonArgs) -> Result<(), String> {
     if cfg!(debug_assertions) {
-        return Err("calls from Rust must be built as the wheel is: cargo run --release --package xtask -- bench python".into());
+        return Err("calls from Rust must be built as the wheel is: cargo xtask bench python".into());
     }
     let folder = absolute(Path::new("target"))?.join("python-bench");
     let python = folder.join("bin/python");

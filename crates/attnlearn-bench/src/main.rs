@@ -1,4 +1,6 @@
 //! Benchmarks: dated runs with their command, machine and raw rows, committed as evidence.
+//!
+//! `cargo xtask bench …` runs this program, built for release. It is a crate of its own so that tests need not wait for it.
 
 mod features;
 mod python;
@@ -6,12 +8,36 @@ mod rate;
 mod recover;
 mod sculpt;
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", about = "Measurements, written to `benches/runs/`")]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().bench) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command of this run, as tables name it.
+fn command_line() -> String {
+    let words: Vec<String> = ["cargo", "xtask", "bench"].map(str::to_owned).into_iter().chain(std::env::args().skip(1)).collect();
+    words.join(" ")
+}
 
 /// Which benchmark.
 #[derive(Subcommand)]
-pub enum Bench {
+enum Bench {
     /// The six-phase learner on random teachers: success before and after the polish, examples, time.
     Sculpt {
         /// Teachers per problem.
@@ -52,7 +78,7 @@ pub enum Bench {
 }
 
 /// Runs it.
-pub fn run(bench: &Bench) -> Result<(), String> {
+fn run(bench: &Bench) -> Result<(), String> {
     match bench {
         Bench::Sculpt { teachers, first_teacher, four_head_teachers, most_examples, only, heads, out } => {
             let mut problems = sculpt::problems();

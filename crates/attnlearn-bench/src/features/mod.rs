@@ -79,11 +79,10 @@ struct Report {
 pub fn run(args: &FeatureArgs) -> Result<(), String> {
     let bench = Bench::new(args.python.clone(), args.out.clone(), args.scratch.clone())?;
     let mut report = Report { bench, rounds: args.rounds, text: String::new(), rates: [f64::NAN; 2] };
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
     report.line("# Random-feature attention side by side with NumPy and JAX\n");
     report.line(&format!(
-        "Command: `cargo xtask {}`. attnlearn {}, {} threads. Raw rows: `raw.jsonl`.\n",
-        arguments.join(" "),
+        "Command: `{}`. attnlearn {}, {} threads. Raw rows: `raw.jsonl`.\n",
+        crate::command_line(),
         env!("CARGO_PKG_VERSION"),
         rayon::current_num_threads()
     ));

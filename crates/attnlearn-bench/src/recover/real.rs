@@ -64,12 +64,11 @@ struct Work {
 pub fn run(args: &RealArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
     let mut raw = fs::File::create(args.out.join("raw.jsonl")).map_err(|e| e.to_string())?;
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut text = format!(
-        "# Layers of a real transformer\n\nCommand: `cargo xtask {}` (the path of the model is that of this run). attnlearn {}, {} threads. {}; the learner is told the number of heads, their rank, and that there are biases. Operations are multiplications \
+        "# Layers of a real transformer\n\nCommand: `{}` (the path of the model is that of this run). attnlearn {}, {} threads. {}; the learner is told the number of heads, their rank, and that there are biases. Operations are multiplications \
          with an addition each in the large products of descent. Raw rows: `raw.jsonl`.\n\n| layer | sharpest head, ‖Θ‖_F | rows | heads within 10⁻⁶ | worst Θ | worst W | held-out NMSE | \
          steps of descent | operations | steps of Gauss–Newton | seconds | of descent |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        arguments.join(" "),
+        crate::command_line(),
         env!("CARGO_PKG_VERSION"),
         rayon::current_num_threads(),
         match &args.activations {
