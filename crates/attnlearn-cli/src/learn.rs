@@ -219,7 +219,6 @@ impl Plan {
             Answer::Sculpted(found) => {
                 report::say_outcome(&session.console, &found.learned, found.seconds);
                 report::say_certificate(&session.console, found.learned.certificate.as_ref());
-                interrupt::check()?;
             }
         }
         session.console.gap();

@@ -112,6 +112,10 @@ impl Watch for LearnWatch<'_> {
                 console.gap();
                 console.say(format!("descent: {why}; now the six phases"));
             }
+            Event::NotByPhases(why) => {
+                *self.shown() = (Bar::hidden(), None);
+                console.say(format!("the six phases: {why}; the answer of descent stays"));
+            }
             Event::Sculpt { examples, shape } => {
                 let examples = grouped(examples.unwrap_or(0));
                 console.say(format!("{examples} examples, k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out));

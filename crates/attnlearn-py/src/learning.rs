@@ -123,6 +123,9 @@ impl Watch for Told<'_> {
                 }
             }
             Event::NotByDescent(why) => line.say(format!("descent: {}; now the six phases", pythonic(why))),
+            Event::NotByPhases(why) => {
+                line.say(format!("the six phases: {}; the answer of descent stays", pythonic(&why.to_string())));
+            }
             Event::Sculpt { examples, shape } => {
                 let examples = examples.map_or("endless".into(), grouped);
                 line.say(format!("{examples} examples, k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out));

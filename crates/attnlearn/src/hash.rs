@@ -49,6 +49,13 @@ impl Key {
         Self(numbers.iter().fold(self.0, |key, v| mixed(key ^ (v + 0.0).to_bits())))
     }
 
+    /// With more of them behind, `each` at a time, in whatever order those stand.
+    pub fn with_unordered(self, numbers: &[f64], each: usize) -> Self {
+        let mut keys: Vec<u64> = numbers.chunks(each).map(|numbers| self.with(numbers).0).collect();
+        keys.sort_unstable();
+        Self(keys.into_iter().fold(self.0, |key, other| mixed(key ^ other)))
+    }
+
     /// What has come out.
     pub fn value(self) -> u64 {
         self.0
@@ -108,6 +115,16 @@ mod tests {
             assert_ne!(Key::new(seed).with(&[1.0, 2.0]).value(), Key::new(seed).with(&[2.0, 1.0]).value());
             assert_ne!(Key::new(seed).with(&[1.0]).value(), Key::new(seed ^ 2).with(&[1.0]).value());
         }
+    }
+
+    #[test]
+    fn tokens_may_stand_in_any_order_and_numbers_of_one_may_not() {
+        let of = |numbers: &[f64]| Key::new(5).with_unordered(numbers, 2).value();
+        assert_eq!(of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), of(&[5.0, 6.0, 1.0, 2.0, 3.0, 4.0]));
+        let others = [[2.0, 1.0, 3.0, 4.0], [1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 3.0, 5.0], [1.0, 4.0, 3.0, 2.0]];
+        assert_eq!(others.map(|x| of(&x)).iter().chain([&of(&[1.0, 2.0, 3.0, 4.0])]).collect::<HashSet<_>>().len(), 5);
+        assert_ne!(of(&[1.0, 2.0]), of(&[1.0, 2.0, 1.0, 2.0]));
+        assert_ne!(of(&[1.0, 2.0]), Key::new(6).with_unordered(&[1.0, 2.0], 2).value());
     }
 
     #[test]

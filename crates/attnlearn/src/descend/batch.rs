@@ -175,8 +175,8 @@ impl<T: Field> Batch<T> {
     }
 }
 
-/// Sizes whose squares and their sums are numbers of double precision.
-const SIZES: std::ops::RangeInclusive<f64> = 1e-140..=1e140;
+/// Sizes whose fourth powers and their sums are numbers of double precision: the certificate has squares of squared errors.
+const SIZES: std::ops::RangeInclusive<f64> = 1e-70..=1e70;
 
 /// Refuses numbers whose squares overflow, or vanish without being 0.
 pub(super) fn squares_are_numbers<T: Field>(values: &[T], what: &str) -> Result<()> {
@@ -188,7 +188,7 @@ pub(super) fn squares_are_numbers<T: Field>(values: &[T], what: &str) -> Result<
     };
     Err(Error::input(
         "examples",
-        format!("their {what} are so {side}, {most:e} at most, that squares of them are no numbers"),
+        format!("their {what} are so {side}, {most:e} at most, that squares of their squares are no numbers"),
         remedy,
     ))
 }
@@ -236,6 +236,12 @@ impl<T: Field> Batch<T> {
 }
 
 impl Batch<f64> {
+    /// Refuses inputs and outputs of sizes that cannot be worked with.
+    pub fn squares_are_numbers(&self) -> Result<()> {
+        squares_are_numbers(&self.x, "inputs")?;
+        squares_are_numbers(&self.y, "outputs")
+    }
+
     /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
     pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
         let n = columns(form);

@@ -1,22 +1,24 @@
 //! Heads that a student has too many of.
 //!
-//! A student with more heads than its teacher explains the examples in many ways: heads that coincide, that attend to nothing in particular and cancel, or that stand
-//! around one of the teacher's so that their errors cancel to a high order (two at `Θ ± δ` leave an error of order `δ²`, of NMSE `δ⁴`: at 10⁻²² they are 10⁻⁵ apart, and three may be farther).
-//! None of this shows in a head for itself; all of it shows in the function. So the head whose removal costs least, all outputs refitted, is
-//! taken away, the rest refined, and if the examples are still explained as well, it was not needed:
+//! A student with more heads than its teacher explains the examples in many ways: heads that coincide, that attend to nothing in particular and cancel, or
+//! that stand around one of the teacher's so that their errors cancel to a high order (two at `Θ ± δ` leave an error of order `δ²`, of NMSE `δ⁴`: at 10⁻²²
+//! they are 10⁻⁵ apart, and three may be farther). None of this shows in a head for itself; all of it shows in the function. So the head whose removal
+//! costs least, all outputs refitted, is taken away, the rest refined, and if the examples are still explained as well, it was not needed:
 //!
 //! ```text
 //! exact:  NMSE ≤ goal, or no worse than it was
 //! floor:  ‖F(X) − Y‖² grows by at most Δ (1 + 3√(2/Δ)) σ̂²,      Δ: unknowns that are gone,  σ̂² = ‖F(X) − Y‖²/(numbers − unknowns)
 //! ```
 //!
-//! The latter is what Δ unknowns explain of noise, up to three standard deviations. A head that is needed costs far more than what is tried at all, so that a search without such heads
-//! pays for one refit.
+//! The latter is what Δ unknowns explain of noise, up to three standard deviations. A head that is needed costs far more than what is tried at all, so that
+//! a search without such heads pays for one refit. Refinements see as many examples as memory has passes for; what they come to is judged on all.
 
 use super::batch::Batch;
 use super::idle::cheapest;
 use super::learner::unknowns;
 use super::newton::{Newton, NewtonSettings};
+use super::plan::most_sequences;
+use super::strategy::StrategySettings;
 use super::student::{Form, PARTS, Part, Student};
 use crate::Result;
 
@@ -27,15 +29,19 @@ const FLOOR: f64 = 10.0;
 /// Steps of a refinement.
 const STEPS: usize = 40;
 
-/// A student without heads that it does not need; the same if it needs all of them. `goal` is the NMSE that counts as none; `exact` says whether it is reached.
+/// A student without heads that it does not need; the same if it needs all of them. `exact` says whether it reaches the goal.
 pub(super) fn fewer(
     student: &Student<f64>,
     examples: &Batch<f64>,
-    goal: f64,
+    strategy: &StrategySettings,
     exact: bool,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Student<f64>> {
-    let (variance, numbers) = (examples.variance()?, examples.y.len() as f64);
+    let (variance, numbers, goal) = (examples.variance()?, examples.y.len() as f64, strategy.goal);
+    let n = most_sequences(&student.form, examples.shape.k, strategy.pass_numbers).min(examples.len());
+    let some = (n < examples.len()).then(|| examples.select(&(0..n).collect::<Vec<_>>()));
+    let refined = some.as_ref().unwrap_or(examples);
+    let variance_of_refined = refined.variance()?;
     let mut kept = student.clone();
     while kept.form.heads > 1 {
         let elimination = examples.refit(&kept.form, &mut kept.values)?;
@@ -53,7 +59,7 @@ pub(super) fn fewer(
         examples.refit(&other.form, &mut other.values)?;
         let settings = NewtonSettings { goal: if exact { goal * 1e-4 } else { 0.0 }, steps: STEPS, ..NewtonSettings::default() };
         let mut newton = Newton::new(&settings);
-        while newton.step(&mut other, examples, variance, &settings, &[], &|_| stop())?.is_none() {
+        while newton.step(&mut other, refined, variance_of_refined, &settings, &[], &|_| stop())?.is_none() {
             let settled = matches!(newton.history.as_slice(), [.., before, now] if *now > (1.0 - SETTLED) * before);
             if !exact && settled {
                 break;
@@ -104,7 +110,7 @@ mod tests {
         let wanted = Wanted {
             heads: HeadCount::Given(9),
             biases: Choice::No,
-            strategy: super::super::StrategySettings { seed, ..Default::default() },
+            strategy: StrategySettings { seed, ..Default::default() },
             ..Wanted::default()
         };
         let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
@@ -148,7 +154,7 @@ mod tests {
     fn what_is_needed_stays() {
         for seed in 0..5 {
             let (teacher, examples, _) = super::super::testing::sharp_problem(super::super::testing::mixed_form(seed), 100, seed);
-            let same = fewer(&teacher, &examples, 1e-22, true, &|| false).unwrap();
+            let same = fewer(&teacher, &examples, &StrategySettings::default(), true, &|| false).unwrap();
             assert_eq!(same, teacher);
         }
     }

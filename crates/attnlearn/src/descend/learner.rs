@@ -15,6 +15,7 @@ use super::fewer::fewer;
 use super::frame::Frame;
 use super::strategy::{End, Run, StrategySettings};
 use super::student::{Form, Student};
+use crate::data::Shape;
 use crate::hash::Hash;
 use crate::layer::{AttentionLayer, Mask};
 use crate::{Error, Result};
@@ -83,6 +84,32 @@ impl Default for Wanted {
             mask: Mask::None,
             strategy: StrategySettings::default(),
         }
+    }
+}
+
+impl Wanted {
+    /// Refuses what cannot be learned from examples of a shape.
+    pub fn check(&self, shape: Shape) -> Result<()> {
+        let bad = |place: &str, problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
+        if matches!(self.heads, HeadCount::Given(0) | HeadCount::Auto(0) | HeadCount::Range(0, _)) {
+            return bad("--heads", "0 heads", "ask for at least one");
+        }
+        if matches!(self.heads, HeadCount::Range(first, last) if first > last) {
+            return bad("--heads", "the range is empty", "give the smaller number first");
+        }
+        for (flag, rank) in [("--rank", self.rank), ("--value-rank", self.value_rank)] {
+            if matches!(rank, Rank::Given(r) if r == 0 || r > shape.d) {
+                return bad(flag, "the rank is 0 or above d", "ask for a rank from 1 to d");
+            }
+        }
+        if !(self.strategy.effort > 0.0 && self.strategy.effort <= 1e6) {
+            return bad("effort", "it is not a number from 0 to 10⁶", "give one");
+        }
+        if shape.k < 2 {
+            let remedy = "attention over one token is no choice at all: give sequences of at least 2 tokens";
+            return bad("examples", "sequences of one token, k = 1", remedy);
+        }
+        Ok(())
     }
 }
 
@@ -195,27 +222,9 @@ pub struct Learner<'a> {
 impl<'a> Learner<'a> {
     /// At the beginning.
     pub fn new(examples: &'a Prepared, wanted: Wanted) -> Result<Self> {
-        let bad = |place: &str, problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
-        if matches!(wanted.heads, HeadCount::Given(0) | HeadCount::Auto(0) | HeadCount::Range(0, _)) {
-            return bad("--heads", "0 heads", "ask for at least one");
-        }
-        if matches!(wanted.heads, HeadCount::Range(first, last) if first > last) {
-            return bad("--heads", "the range is empty", "give the smaller number first");
-        }
-        for (flag, rank) in [("--rank", wanted.rank), ("--value-rank", wanted.value_rank)] {
-            if matches!(rank, Rank::Given(r) if r == 0 || r > examples.train.shape.d) {
-                return bad(flag, "the rank is 0 or above d", "ask for a rank from 1 to d");
-            }
-        }
-        if !(wanted.strategy.effort > 0.0 && wanted.strategy.effort <= 1e6) {
-            return bad("effort", "it is not a number from 0 to 10⁶", "give one");
-        }
-        if examples.train.shape.k < 2 {
-            let remedy = "attention over one token is no choice at all: give sequences of at least 2 tokens";
-            return bad("examples", "sequences of one token, k = 1", remedy);
-        }
+        wanted.check(examples.train.shape)?;
         let Some((form, effort)) = next_form(&wanted, &examples.train, &[]) else {
-            return bad("--heads", "nothing to try", "ask for at least one head");
+            return Err(Error::input("--heads", "nothing to try", "ask for at least one head"));
         };
         let run =
             Run::new(&examples.train, examples.frame.principal(), form, StrategySettings { effort, ..wanted.strategy.clone() })?;
@@ -231,7 +240,7 @@ impl<'a> Learner<'a> {
         let Some(end) = self.run.advance(stop)? else { return Ok(false) };
         let mut student = self.run.student()?;
         if matches!(end, End::Exact | End::Floor) {
-            student = fewer(&student, &self.examples.train, self.wanted.strategy.goal, end == End::Exact, stop)?;
+            student = fewer(&student, &self.examples.train, &self.wanted.strategy, end == End::Exact, stop)?;
         }
         let nmse = self.examples.train.error(&student.form, &student.values) / self.examples.train.variance()?;
         let student = self.examples.frame.leave(&student);

@@ -1,7 +1,8 @@
 //! The practical learner, from examples that have been shared out to a layer and its certificate; and how much of what is left unexplained is noise.
 
+use super::ending::Ending;
 use super::keeping::Keeping;
-use super::lack_of_fit::{self, LackOfFit, Look};
+use super::lack_of_fit::{LackOfFit, Look};
 use super::limit::Limited;
 use super::split::Parts;
 use super::watch::{Event, Watch};
@@ -18,6 +19,7 @@ use std::time::Instant;
 
 /// Held-out NMSE at which a layer counts as recovered.
 const RECOVERED: f64 = 1e-12;
+
 /// What has been checked.
 pub(super) struct Descent {
     pub wanted: Wanted,
@@ -62,8 +64,41 @@ pub struct Noise {
     pub relative: f64,
     /// Its share of the variance, which is the least NMSE that can be reached.
     pub floor: f64,
-    /// Whether the held-out error is that floor, up to chance and the unknowns' own share.
-    pub reached: bool,
+    /// Why it is not believed: the held-out error has to be that floor, up to chance and the unknowns' own share, and more.
+    pub short: Option<Short>,
+}
+
+impl Noise {
+    /// Whether it is believed.
+    pub fn reached(&self) -> bool {
+        self.short.is_none()
+    }
+}
+
+/// Why what is left is not believed to be noise, whatever it looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Short {
+    /// The search did not come to its end.
+    Search,
+    /// Twice as many numbers as unknowns say nothing.
+    Numbers,
+    /// It is more than half of the variance.
+    Explained,
+    /// Other examples are explained worse than those that were learned from.
+    Others,
+}
+
+impl Short {
+    /// In words.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Search => "the search did not end at a floor",
+            Self::Numbers => "there are too few examples for so many unknowns",
+            Self::Explained => "it is more than half of the outputs' variance",
+            Self::Others => "the error on other examples is above it",
+        }
+    }
 }
 
 /// What a search came to.
@@ -85,6 +120,8 @@ pub struct Descended {
     pub shape: Shape,
     /// Held-out NMSE.
     pub nmse: f64,
+    /// The same on the examples to choose by.
+    pub chosen_by: f64,
     /// Whether the limit of time ended the search.
     pub out_of_time: bool,
     /// Whether the layer was recovered.
@@ -103,9 +140,9 @@ impl Descended {
         notes(&self.wanted, &self.text, ("held_out_nmse", self.nmse), self.examples)
     }
 
-    /// Whether the limit of time ended the search before it had recovered a layer.
+    /// Whether the limit of time ended the search before a layer explained the examples to choose by. Held-out ones have no part in what goes on.
     pub fn unfinished(&self) -> bool {
-        self.out_of_time && !self.recovered
+        self.out_of_time && self.chosen_by > RECOVERED
     }
 }
 
@@ -123,44 +160,44 @@ impl Descent {
     }
 
     /// The end: what can be guaranteed of the layer, and how it is called. Nothing is decided after this.
-    pub fn certified(&self, found: Searched, certified: &Batch<f64>, parts: Parts, begun: Instant) -> Result<Descended> {
-        let Searched { outcome, out_of_time, examples, variance, look, .. } = found;
+    pub fn certified(
+        &self,
+        found: Searched,
+        certified: &Batch<f64>,
+        parts: Parts,
+        begun: Instant,
+        watch: &dyn Watch,
+    ) -> Result<Descended> {
+        let Searched { outcome, out_of_time, chosen_by, examples, variance, look, .. } = found;
         let shape = certified.shape;
         let settings = CertifySettings { delta: self.delta, ..CertifySettings::default() };
         let certificate = certify(&outcome.layer, certified, 0..blocks(certified), &settings)?;
-        let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
-        let chosen = &outcome.tries[outcome.chosen];
-        let numbers = shape.k * shape.d_out;
         // Errors themselves: the variances of outputs that they are shares of differ from one part of the examples to another.
         let held_out = certificate.mse / variance;
-        let noise = self.noise.then(|| {
-            let chance = 4.0 * look.spread(&outcome.layer) * (1.0 / certified.len() as f64 + 1.0 / examples as f64).sqrt();
-            noise(chosen, held_out, examples * numbers, chance)
-        });
-        let asked = nmse > RECOVERED && (self.noise || chosen.end == End::Floor);
-        let lack_of_fit = match asked {
-            true => Some(look.residuals(&outcome.layer, &wider(&outcome)?, self.wanted.strategy.seed)),
-            false => None,
-        };
-        let found = lack_of_fit::Found {
-            nmse,
-            exact: nmse <= RECOVERED,
-            floor: chosen.end == End::Floor,
-            noise,
-            lack_of_fit,
-            out_of_time,
-        };
-        let (recovered, text) = (found.recovered(), found.text());
+        // A few held-out outputs may have no variance.
+        let nmse = certificate.nmse.unwrap_or(held_out);
+        let chosen = &outcome.tries[outcome.chosen];
+        let (exact, floor) = (nmse <= RECOVERED, chosen.end == End::Floor);
+        let (mut noise, mut lack_of_fit) = (None, None);
+        if !exact && (self.noise || floor) {
+            let fitted = look.of(&outcome.layer);
+            let chance = 4.0 * fitted.spread() * (1.0 / certified.len() as f64 + 1.0 / examples as f64).sqrt();
+            noise = Some(Noise::of(chosen, held_out, examples * shape.k * shape.d_out, chance));
+            lack_of_fit = Some(fitted.lack_of_fit(self.wanted.strategy.seed, &|| watch.interrupted())?);
+        }
+        let ending = Ending { nmse, exact, out_of_time, floor, noisy: self.noise, noise, lack_of_fit };
+        let (recovered, text) = (ending.recovered(), ending.text());
         let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
         Ok(Descended {
             outcome,
             certificate,
-            noise,
+            noise: noise.filter(|_| self.noise),
             lack_of_fit,
             examples,
             parts,
             shape,
             nmse,
+            chosen_by,
             out_of_time,
             recovered,
             text,
@@ -230,12 +267,6 @@ impl Descent {
     }
 }
 
-/// What was tried with more heads than the one chosen.
-fn wider(outcome: &Outcome) -> Result<Vec<AttentionLayer>> {
-    let more = |one: &&Try| one.student.form.heads > outcome.tries[outcome.chosen].student.form.heads;
-    outcome.tries.iter().filter(more).map(|one| one.student.layer()).collect()
-}
-
 fn notes(wanted: &Wanted, text: &str, (kind, nmse): (&'static str, f64), examples: usize) -> BTreeMap<String, String> {
     let notes = [
         ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
@@ -257,18 +288,27 @@ pub(super) fn mean_square(layer: &AttentionLayer, batch: &Batch<f64>) -> Result<
     Ok(residuals(layer, batch, 0..blocks(batch), |_| ())?.mse())
 }
 
-/// What is left of `numbers` outputs after as many were fitted as there are unknowns; and whether the error on others is about that. A student that is
-/// too small looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say.
-/// `held_out` is in units of the variance of the examples learned from, and `chance` is what both may differ by, as a share.
-fn noise(chosen: &Try, held_out: f64, numbers: usize, chance: f64) -> Noise {
-    let unknowns = Learner::unknowns(&chosen.student.form) as f64;
-    let numbers = numbers as f64;
-    let floor = chosen.nmse * numbers / (numbers - unknowns).max(1.0);
-    // Estimated unknowns add their share.
-    let at_it = held_out <= floor * (1.0 + unknowns / numbers) * (1.0 + chance);
-    Noise {
-        relative: floor.sqrt(),
-        floor,
-        reached: matches!(chosen.end, End::Exact | End::Floor) && numbers > 2.0 * unknowns && floor < 0.5 && at_it,
+impl Noise {
+    /// What is left of `numbers` outputs after as many were fitted as there are unknowns, `σ̂² = nmse · numbers/(numbers − unknowns)`; and whether the
+    /// error on others is about what that makes of it, `σ̂² numbers/(numbers − unknowns)` with as many estimated unknowns. A student that is too small
+    /// looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say. `held_out` is in
+    /// units of the variance of the examples learned from, and `chance` is what both may differ by, as a share.
+    fn of(chosen: &Try, held_out: f64, numbers: usize, chance: f64) -> Self {
+        let unknowns = Learner::unknowns(&chosen.student.form) as f64;
+        let numbers = numbers as f64;
+        let inflated = numbers / (numbers - unknowns).max(1.0);
+        let floor = chosen.nmse * inflated;
+        let short = if !matches!(chosen.end, End::Exact | End::Floor) {
+            Some(Short::Search)
+        } else if numbers <= 2.0 * unknowns {
+            Some(Short::Numbers)
+        } else if floor >= 0.5 {
+            Some(Short::Explained)
+        } else if held_out > floor * inflated * (1.0 + chance) {
+            Some(Short::Others)
+        } else {
+            None
+        };
+        Self { relative: floor.sqrt(), floor, short }
     }
 }

@@ -19,6 +19,7 @@
 mod answer;
 mod budget;
 mod descent;
+mod ending;
 mod keeping;
 mod lack_of_fit;
 mod limit;
@@ -31,11 +32,11 @@ mod tests;
 mod watch;
 
 pub use answer::{Answer, Sculpted};
-pub use descent::{Descended, Noise};
+pub use descent::{Descended, Noise, Short};
 pub use keeping::{Keeping, checkpoint_beside};
 pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
 pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
-pub use settings::{FEW, Heads, Method, Settings};
+pub use settings::{FEWEST_FOR_PHASES, Heads, Method, Settings};
 pub use split::Parts;
 pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
@@ -82,31 +83,36 @@ impl Plan<'_> {
         let limited = Limited::new(watch, self.limit);
         let (mut found, choose) = descent.learn(learn, sides.take_choose(), &limited)?;
         sides.choose = choose;
+        let nmse = found.chosen_by;
+        let stopped = |error: Error| {
+            if let (Error::Interrupted, Some(checkpoint)) = (&error, descent.keeping.checkpoint.as_deref()) {
+                watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse });
+            }
+            error
+        };
+        if !found.explains() {
+            // The search is kept, being over, until the answer is safe: who stops what follows continues with it.
+            descent.keeping.keep(&found.outcome.layer, &found.notes)?;
+        }
         if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains() && !found.out_of_time) {
             watch.tell(Event::NotByDescent(&found.text()));
-            // The search is kept, being over, until the answer is safe: who stops the six phases continues with them.
-            descent.keeping.keep(&found.outcome.layer, &found.notes)?;
-            let checkpoint = descent.keeping.checkpoint.as_deref();
             match self.sculpt(settings, &sides, begun, &limited) {
                 Err(Error::Interrupted) if limited.passed() => {
-                    watch.tell(Event::OutOfTime { checkpoint });
+                    watch.tell(Event::OutOfTime { checkpoint: descent.keeping.checkpoint.as_deref() });
                     found.out_of_time = true;
                 }
-                Err(Error::Interrupted) => {
-                    if let Some(checkpoint) = checkpoint {
-                        watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse: found.chosen_by });
-                    }
-                    return Err(Error::Interrupted);
-                }
-                sculpted => {
-                    let sculpted = sculpted?;
+                Err(Error::Interrupted) => return Err(stopped(Error::Interrupted)),
+                // What they cannot be given, sizes beyond single precision say, is no reason to lose what descent has found.
+                Err(error) => watch.tell(Event::NotByPhases(&error)),
+                Ok(sculpted) => {
                     if better(&sculpted, &found, &sides.choose)? {
                         return Ok(Answer::Sculpted(Box::new(sculpted)));
                     }
                 }
             }
         }
-        Ok(Answer::Descended(Box::new(descent.certified(found, &sides.certify, sides.parts, begun)?)))
+        let answer = descent.certified(found, &sides.certify, sides.parts, begun, watch).map_err(stopped)?;
+        Ok(Answer::Descended(Box::new(answer)))
     }
 
     /// Removes the search that was kept: it is over, and its answer safe.
@@ -129,6 +135,10 @@ impl Plan<'_> {
         budget::check(budget::of_search(shape, n.min(most as u64).max(LEAST)), memory, "learning from examples in memory")?;
         let mut sides = self.division.of(self.source, n, Some(most), watch)?;
         watch.tell(Event::Shared(sides.parts));
+        // Those to learn from are looked at when they are; what judges would fail after all the work.
+        for side in [&sides.choose, &sides.certify] {
+            side.squares_are_numbers()?;
+        }
         let none = || Error::input("examples", "none to learn from", "give more");
         let learn = sides.learn.take().filter(|learn| !learn.is_empty()).ok_or_else(none)?;
         Ok((sides, learn))

@@ -125,7 +125,7 @@ impl Default for Settings {
 const MOST_NUMBERS: usize = 1 << 28;
 
 /// Examples below which the six phases are not worth a try.
-pub const FEW: u64 = 10_000;
+pub const FEWEST_FOR_PHASES: u64 = 10_000;
 
 /// Bytes of the attention weights that the passes of descent hold: `k²` a head for the sequence that a thread is at, and two of their kind
 /// for derivatives.
@@ -152,7 +152,7 @@ impl Settings {
         }
         ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer --threads")?;
         let memory = self.memory.unwrap_or_else(budget::default);
-        let division = Division { held_out: self.held_out, seed: self.seed, memory };
+        let division = Division { held_out: self.held_out, seed: self.seed, ordered: self.causal, memory };
         let most = self.most_examples;
         let limit = self.limit()?;
         let plan = |route: Route| Ok(Plan { source, limit, route, most, division });
@@ -172,13 +172,13 @@ impl Settings {
                 None => plan(Route::Sculpt(self.sculpt(source)?)),
             },
             (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
-                plan(Route::Descend(Box::new(self.descent(memory, keeping)?), None))
+                plan(Route::Descend(Box::new(self.descent(source, memory, keeping)?), None))
             }
             (Method::Auto, None, None) => {
                 // The six phases want examples by the ten thousand.
-                let many = source.len().is_none_or(|n| n >= FEW);
+                let many = source.len().unwrap_or(u64::MAX).min(self.most_examples) >= FEWEST_FOR_PHASES;
                 let sculpt = if many { self.sculpt(source).ok() } else { None };
-                plan(Route::Descend(Box::new(self.descent(memory, keeping)?), sculpt))
+                plan(Route::Descend(Box::new(self.descent(source, memory, keeping)?), sculpt))
             }
         }
     }
@@ -228,7 +228,7 @@ impl Settings {
         settings.check(&Watched::new(source, &watch::Silent(&watch::Unwatched)).at_most(self.most_examples))
     }
 
-    fn descent(&self, memory: u64, keeping: &Keeping) -> Result<Descent> {
+    fn descent(&self, source: &dyn ExampleSource, memory: u64, keeping: &Keeping) -> Result<Descent> {
         let strategy = StrategySettings { seed: self.seed, ..StrategySettings::default() };
         let pass_numbers = strategy.pass_numbers.min(budget::most_numbers(memory));
         let strategy = StrategySettings { pass_numbers, ..strategy };
@@ -240,6 +240,7 @@ impl Settings {
             mask: if self.causal { Mask::Causal } else { Mask::None },
             strategy,
         };
+        wanted.check(source.shape())?;
         Ok(Descent { wanted, keeping: keeping.check()?, noise: self.noise, delta: self.delta })
     }
 }

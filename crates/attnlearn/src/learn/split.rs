@@ -1,9 +1,10 @@
 //! Which examples serve which purpose: the certificate, the choice among answers, or learning.
 //!
-//! Every example has a key, a 64-bit hash `h` of the seed and its input `X`, and the input alone decides where it belongs. Of `D` distinct inputs
+//! Every example has a key, a 64-bit hash `h` of the seed and its input `X`, and the input alone decides where it belongs. Without a causal mask a layer does
+//! to a sequence in another order what it does to the sequence: then `h` is that of its tokens in any order, and such inputs count as one. Of `D` distinct inputs
 //!
 //! ```text
-//! certificate   the c = min(held out, D/5) inputs of least h, each with the first output that it comes with
+//! certificate   the c = min(held out, D/5) inputs of least h, each as the example of least key of input and output
 //! choice        the next min(2000, (D − c)/10), likewise
 //! learning      all others, in the order of h; the first of them if not all fit in memory
 //! ```
@@ -17,7 +18,7 @@
 //! distribution without atoms are all distinct; given their keys, any `c` of them chosen by a random function of the input alone are such draws too, and
 //! independent of the others. `h` is no random function, but has nothing to do with how well a layer does, unless somebody has made the inputs for it.
 //! Where inputs do repeat, the guarantee is about inputs that were not learned from, a repeated one weighing as much as any other. Inputs that are
-//! nearly the same, or the same with their tokens in another order, count as different.
+//! nearly the same count as different.
 //!
 //! # Memory
 //!
@@ -102,6 +103,8 @@ pub(super) struct Sides {
 pub(super) struct Division {
     pub held_out: u64,
     pub seed: u64,
+    /// Whether the order of tokens means something.
+    pub ordered: bool,
     /// Bytes that may be taken.
     pub memory: u64,
 }
@@ -119,7 +122,8 @@ impl Division {
         let held_out = usize::try_from(self.held_out.min(n / 5)).unwrap_or(usize::MAX);
         let counted = held_out.saturating_mul(5).saturating_add(COUNTED);
         // Keys wait in a list twice as long before it is put in order.
-        let keys = 16 * (counted as u64).min(n) + if most.is_some() { 48 * n.min(most.unwrap_or(0) as u64) } else { 0 };
+        let keys = 16_u64.saturating_mul((counted as u64).min(n))
+            + if most.is_some() { 48 * n.min(most.unwrap_or(0) as u64) } else { 0 };
         let judges = budget::bytes(shape, held_out as u64 + CHOICE.min(held_out) as u64);
         budget::check(keys.saturating_add(judges).saturating_add(n / 8), self.memory, "sharing the examples out")?;
 
@@ -197,7 +201,7 @@ impl Division {
     ) -> Result<()> {
         let reader = Reader(watch);
         let source = Watched::new(source, &reader).at_most(n);
-        let of_block = |block: &Block<f64>| plain(block, self.seed).2.into_iter().map(&of).collect::<Vec<T>>();
+        let of_block = |block: &Block<f64>| self.plain(block).2.into_iter().map(&of).collect::<Vec<T>>();
         scan(&source, 0..blocks(n), of_block, |keys| keys.into_iter().for_each(&mut visit))
     }
 
@@ -217,7 +221,7 @@ impl Division {
         let source = Watched::new(source, &reader).at_most(n);
         // So many blocks at a time, some tens of megabytes.
         let wave = ((1 << 25) / (budget::bytes(shape, Block::<f64>::CAPACITY as u64)).max(1)).clamp(1, 64);
-        let (mut taken, mut counted) = ([vec![false; slots.certify.len()], vec![false; slots.choose.len()]], 0);
+        let (mut taken, mut counted) = ([vec![None; slots.certify.len()], vec![None; slots.choose.len()]], 0);
         let mut first = 0;
         while first < blocks(n) {
             let range = first..(first + wave).min(blocks(n));
@@ -227,7 +231,7 @@ impl Division {
                 .map(|index| {
                     let mut block = Block::<f64>::new(shape);
                     source.fill_f64(index, &mut block)?;
-                    let (x, y, keys) = plain(&block, self.seed);
+                    let (x, y, keys) = self.plain(&block);
                     let places: Vec<Place> = keys.iter().map(|keys| slots.of(*keys)).collect();
                     Ok((x, y, keys, places))
                 })
@@ -235,12 +239,12 @@ impl Division {
             for block in read {
                 let (x, y, keys, places) = block?;
                 let (per_x, per_y) = (shape.k * shape.d, shape.k * shape.d_out);
-                for (i, (place, (key, _))) in places.into_iter().zip(keys).enumerate() {
+                for (i, (place, (key, example))) in places.into_iter().zip(keys).enumerate() {
                     counted += u64::from(key <= last);
                     sides.learning.push(matches!(place, Place::Learn(_)));
                     let (batch, slot) = match place {
-                        Place::Certify(slot) if !std::mem::replace(&mut taken[0][slot], true) => (&mut sides.certify, slot),
-                        Place::Choose(slot) if !std::mem::replace(&mut taken[1][slot], true) => (&mut sides.choose, slot),
+                        Place::Certify(slot) if is_least(&mut taken[0][slot], example) => (&mut sides.certify, slot),
+                        Place::Choose(slot) if is_least(&mut taken[1][slot], example) => (&mut sides.choose, slot),
                         Place::Certify(_) | Place::Choose(_) => continue,
                         Place::Learn(slot) => match (&mut sides.learn, slot) {
                             (Some(batch), Some(slot)) => (batch, slot),
@@ -258,6 +262,21 @@ impl Division {
         }
         watch.tell(Event::PassEnded);
         Ok(counted)
+    }
+
+    /// Numbers of a block in plain order, and the keys of every example: of its input, and of input and output as they stand.
+    fn plain(&self, block: &Block<f64>) -> (Vec<f64>, Vec<f64>, Vec<(u64, u64)>) {
+        let Shape { k, d, d_out } = block.shape();
+        let (mut x, mut y) = (vec![0.0; block.len() * k * d], vec![0.0; block.len() * k * d_out]);
+        block.copy_inputs(&mut x);
+        block.copy_outputs(&mut y);
+        let keys = x.chunks_exact(k * d).zip(y.chunks_exact(k * d_out)).map(|(x, y)| {
+            let key = Key::new(self.seed).with(x);
+            let of_input = if self.ordered { key } else { Key::new(self.seed).with_unordered(x, d) };
+            (of_input.value(), key.with(y).value())
+        });
+        let keys = keys.collect();
+        (x, y, keys)
     }
 }
 
@@ -305,18 +324,13 @@ impl Slots<'_> {
     }
 }
 
-/// Numbers of a block in plain order, and the keys of every example: of its input, and of input and output.
-fn plain(block: &Block<f64>, seed: u64) -> (Vec<f64>, Vec<f64>, Vec<(u64, u64)>) {
-    let Shape { k, d, d_out } = block.shape();
-    let (mut x, mut y) = (vec![0.0; block.len() * k * d], vec![0.0; block.len() * k * d_out]);
-    block.copy_inputs(&mut x);
-    block.copy_outputs(&mut y);
-    let keys = x.chunks_exact(k * d).zip(y.chunks_exact(k * d_out)).map(|(x, y)| {
-        let key = Key::new(seed).with(x);
-        (key.value(), key.with(y).value())
-    });
-    let keys = keys.collect();
-    (x, y, keys)
+/// Whether a key is the least of those that there have been, which it then is.
+fn is_least(least: &mut Option<u64>, key: u64) -> bool {
+    let so = least.is_none_or(|least| key < least);
+    if so {
+        *least = Some(key);
+    }
+    so
 }
 
 /// Room for so many examples, or word that there is none.
@@ -499,7 +513,7 @@ mod tests {
     }
 
     fn divided(batch: &Batch<f64>, held_out: u64, seed: u64, most: Option<usize>) -> Result<Sides> {
-        Division { held_out, seed, memory: MEMORY }.of(batch, batch.len() as u64, most, &Unwatched)
+        Division { held_out, seed, ordered: false, memory: MEMORY }.of(batch, batch.len() as u64, most, &Unwatched)
     }
 
     /// Bits of every input, in order.
@@ -603,6 +617,41 @@ mod tests {
                     assert!(sides.parts.to_string().contains("repeat the input of another"), "{}", sides.parts);
                 }
             }
+        }
+    }
+
+    /// All orders of three tokens are one input, unless order means something.
+    #[test]
+    fn orders_of_tokens_stay_on_one_side_and_count_once() {
+        let shape = Shape { k: 3, d: 2, d_out: 1 };
+        for seed in 0..5 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            for _ in 0..30 {
+                let tokens: [[f64; 2]; 3] = std::array::from_fn(|_| [rng.sample(StandardNormal), rng.sample(StandardNormal)]);
+                for order in orders {
+                    x.extend(order.iter().flat_map(|i| tokens[*i]));
+                    y.extend(order.iter().map(|i| tokens[*i][0]));
+                }
+            }
+            let batch = Batch { shape, x, y };
+            let of = |ordered| {
+                let division = Division { held_out: 20_000, seed, ordered, memory: MEMORY };
+                division.of(&batch, 180, Some(180), &Unwatched).unwrap()
+            };
+            let (one, all) = (of(false), of(true));
+            assert_eq!((one.certify.len(), one.choose.len(), one.parts.learn, one.parts.repeats), (6, 2, 22 * 6, 150));
+            assert_eq!((all.certify.len(), all.choose.len(), all.parts.learn, all.parts.repeats), (36, 14, 130, 0));
+            let multiset = |x: &[f64]| {
+                let mut bits: Vec<u64> = x.iter().map(|v| v.to_bits()).collect();
+                bits.sort_unstable();
+                bits
+            };
+            let sets = [one.learn.as_ref().unwrap(), &one.choose, &one.certify]
+                .map(|side| side.x.chunks(6).map(multiset).collect::<HashSet<_>>());
+            assert_eq!(sets.iter().map(HashSet::len).collect::<Vec<_>>(), [22, 2, 6]);
+            assert_eq!(sets.iter().flatten().collect::<HashSet<_>>().len(), 30);
         }
     }
 

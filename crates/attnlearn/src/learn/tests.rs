@@ -71,7 +71,13 @@ fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u6
     let descent = Descent { wanted, keeping: Keeping::default(), noise: false, delta };
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
     let route = Route::Descend(Box::new(descent), settings.check(batch).ok());
-    Plan { source: batch, limit: None, route, most: u64::MAX, division: Division { held_out, seed, memory: 1 << 32 } }
+    Plan {
+        source: batch,
+        limit: None,
+        route,
+        most: u64::MAX,
+        division: Division { held_out, seed, ordered: false, memory: 1 << 32 },
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What goes on while a layer is learned, for those who watch.
 
 use super::split::Parts;
+use crate::Error;
 use crate::data::{Reading, Shape};
 use crate::descend::{Learner, Try};
 use crate::sculpt::{self, Phase, Record};
@@ -41,6 +42,8 @@ pub enum Event<'a> {
     },
     /// Descent does not explain the examples to choose by, and how that shows; the six phases follow.
     NotByDescent(&'a str),
+    /// The six phases could not be tried, and why; what descent found stays.
+    NotByPhases(&'a Error),
     /// The six phases are next.
     Sculpt {
         /// Examples there are, if there is an end.

@@ -153,6 +153,11 @@ impl Record {
 pub enum Outcome {
     /// The layer reproduces held-out examples to the precision asked for.
     Recovered,
+    /// The layer explains held-out examples as far as the six phases go without the polish: to [`super::Settings::goal`], not exactly.
+    Approximated {
+        /// Held-out NMSE.
+        nmse: f64,
+    },
     /// The layer explains part of the held-out variance only.
     PartlyRecovered {
         /// Held-out NMSE.
@@ -181,6 +186,7 @@ impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Recovered => write!(f, "recovered"),
+            Self::Approximated { nmse } => write!(f, "approximated, not polished: held-out NMSE {nmse:.1e}"),
             Self::PartlyRecovered { nmse } => write!(f, "partly recovered: held-out NMSE {nmse:.1e}"),
             Self::NotEnoughExamples { accepted, needed } => {
                 write!(f, "not enough examples: {accepted} agreeing rows accepted, {needed} needed")

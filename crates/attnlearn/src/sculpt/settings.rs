@@ -29,8 +29,8 @@ pub struct Settings {
     pub held_out: u64,
     /// The search in the span ends the stream when its validation NMSE falls below this (default 3·10⁻³).
     pub goal: f64,
-    /// A result is called recovered when the polished layer's held-out NMSE is at most this (default 10⁻¹²); without the
-    /// polish, when it is at most `goal`.
+    /// A result is called recovered when its held-out NMSE is at most this (default 10⁻¹²); without the polish it is called approximated
+    /// when that is at most `goal`.
     pub recovered: f64,
     /// One minus the confidence of the certificate (default 0.01).
     pub delta: f64,

@@ -96,7 +96,7 @@ fn without_the_polish_the_answer_is_that_of_the_six_phases() {
     let layer = teacher(8, 2, 6.0, 3);
     let learned = run(&layer, 4, None, Settings { polish: false, ..given(2) });
     assert!(learned.after_polish.is_none());
-    assert_eq!(learned.outcome, Outcome::Recovered);
+    assert_approximated(&learned);
     assert!(worst_theta(&layer, &learned.before_polish) < 0.15);
 }
 
@@ -163,9 +163,16 @@ fn equal_attention_matrices_are_one_head() {
         assert_eq!(layer.heads().len(), 1);
         for m in [1, 2] {
             let learned = run(&layer, 3, Some(20_000), Settings { polish: false, ..given(m) });
-            assert_eq!(learned.outcome, Outcome::Recovered, "{m} heads, seed {seed}");
+            assert_approximated(&learned);
         }
     }
+}
+
+/// Without the polish heads are found to the search's goal and no further: that is told, and not called recovered.
+#[track_caller]
+fn assert_approximated(learned: &Learned) {
+    let Outcome::Approximated { nmse } = learned.outcome else { panic!("{}", learned.outcome) };
+    assert!(nmse > 1e-12 && nmse <= Settings::default().goal, "{nmse:.1e}");
 }
 
 /// Three heads and few rows: as many are needed as the smallest hull that is tried.

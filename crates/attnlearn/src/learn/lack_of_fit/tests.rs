@@ -262,7 +262,7 @@ fn another_function_is_told_from_noise() {
         let examples = noisy(&teacher, K, 200, kind, 0.1, seed);
         let found = learn(&examples, settings(seed));
         assert!(found.recovered && found.text.starts_with("recovered up to noise"), "{kind:?}: {}", found.text);
-        assert!(found.lack_of_fit.unwrap().power.unwrap() >= POWER);
+        assert!(found.lack_of_fit.unwrap().power.unwrap() >= POWER && found.noise.unwrap().reached());
         let plain = learn(&examples, Settings { noise: false, ..settings(seed) });
         assert!(!plain.recovered && plain.text.contains("--noise would accept it"), "{}", plain.text);
     }
@@ -283,7 +283,7 @@ fn copies_tell_what_nothing_else_can() {
             for (y, table) in y.iter_mut().zip(table.iter().chain(&table)) {
                 *y += common * table + 0.3 * (1.0_f64 - common).sqrt() * normal(&mut rng);
             }
-            let found = look(Batch { shape, x: x.clone(), y }, 40).residuals(&teacher, &[], seed);
+            let found = look(Batch { shape, x: x.clone(), y }, 40).of(&teacher).lack_of_fit(seed, &|| false).unwrap();
             assert_eq!((found.verdict, found.copies), (verdict, 100), "seed {seed}: {found:?}");
             if verdict == Verdict::AnotherFunction {
                 assert_eq!(found.by, Some(Dependence::Copies));
@@ -299,23 +299,12 @@ fn what_is_too_little_is_said() {
     for seed in 0..5 {
         let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let few = noisy(&teacher, K, 11, Noisy::Gaussian, 0.2, seed);
-        let found = look(few.clone(), 4).residuals(&teacher, &[], seed);
+        let found = look(few.clone(), 4).of(&teacher).lack_of_fit(seed, &|| false).unwrap();
         assert_eq!((found.verdict, found.sequences), (Verdict::CannotTell, 11), "seed {seed}: {found:?}");
         let twice = Batch { shape: few.shape, x: [&few.x[..], &few.x].concat(), y: [&few.y[..], &few.y].concat() };
-        let found = look(twice, 4).residuals(&teacher, &[], seed);
+        let found = look(twice, 4).of(&teacher).lack_of_fit(seed, &|| false).unwrap();
         assert_eq!((found.verdict, found.sequences, found.copies), (Verdict::CannotTell, 11, 0), "seed {seed}: {found:?}");
     }
-}
-
-/// Thresholds are those of a normal variable, on the safe side, and Student's t counts as one.
-#[test]
-fn thresholds_are_those_of_a_normal_variable() {
-    // P[N > 3.0902] = 10⁻³, P[N > 4.1075] = 2·10⁻⁵.
-    assert!((threshold(1) - 3.0902).abs() < 0.06 && (threshold(50) - 4.1075).abs() < 0.06, "{} {}", threshold(1), threshold(50));
-    assert_eq!(standard(&[1.0, 1.0]).0.to_bits(), 0.0_f64.to_bits());
-    // Of few values the same t says less.
-    let of = |n: usize| standard(&(0..n).map(|i| if i % 2 == 0 { 1.0 } else { 0.2 }).collect::<Vec<_>>()).0;
-    assert!(of(6) < of(12) && of(12) < of(24) && of(24) > 5.0);
 }
 
 /// The whole table; `--nocapture` prints it. Some functions would be searched for minutes: what there is after some seconds must not be called a layer either.

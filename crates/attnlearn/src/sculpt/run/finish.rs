@@ -55,11 +55,13 @@ impl Run<'_> {
         let fitted = polished.as_ref().or(answer.fit.as_ref()).map_or(f64::INFINITY, |f| f.nmse);
         let nmse = after.as_ref().or(before.as_ref()).map_or(f64::INFINITY, |(stage, _)| stage.nmse);
         let needed = fewest_rows(self.dimensions()) as u64;
-        // Without the polish, what the search promises is all that can be asked.
+        // Without the polish, what the search promises is all that can be asked; that is no recovery.
         let asked = if self.settings.polish { self.settings.recovered } else { self.settings.goal };
         let rows = answer.rows as u64;
-        let outcome = if nmse <= asked {
+        let outcome = if nmse <= self.settings.recovered {
             Outcome::Recovered
+        } else if nmse <= asked {
+            Outcome::Approximated { nmse }
         } else if fitted <= asked {
             Outcome::NotCertified { nmse }
         } else if let Some(condition) = self.conditions.hopeless() {

@@ -1,0 +1,88 @@
+//! How a search by descent ended, in words.
+
+use super::descent::{Noise, Short};
+use super::lack_of_fit::{Dependence, LackOfFit, Verdict};
+
+/// What is known at the end.
+pub(super) struct Ending {
+    /// Held-out NMSE.
+    pub nmse: f64,
+    /// Whether that is none.
+    pub exact: bool,
+    /// Whether the limit of time ended the search.
+    pub out_of_time: bool,
+    /// Whether several starts ended at the same error.
+    pub floor: bool,
+    /// Whether outputs were said to be noisy.
+    pub noisy: bool,
+    /// What is left, as if it were noise; none if nothing is.
+    pub noise: Option<Noise>,
+    /// What residuals say, if they were asked.
+    pub lack_of_fit: Option<LackOfFit>,
+}
+
+impl Ending {
+    /// Whether the layer is recovered: exactly, or up to what was said to be noise and looks like it.
+    pub fn recovered(&self) -> bool {
+        self.exact || (self.noisy && self.would_be_accepted())
+    }
+
+    /// Whether what is left is noise for all that can be told.
+    fn would_be_accepted(&self) -> bool {
+        let noise = self.lack_of_fit.is_some_and(|found| found.verdict == Verdict::Noise);
+        noise && self.noise.is_some_and(|noise| noise.reached())
+    }
+
+    /// How it ended.
+    pub fn text(&self) -> String {
+        let nmse = self.nmse;
+        let size = |share: f64| format!("{:.2} % of the outputs' size", 100.0 * share.sqrt());
+        if self.exact {
+            return "recovered".into();
+        }
+        if self.recovered() {
+            return format!("recovered up to noise of {}", size(self.noise.map_or(nmse, |noise| noise.floor)));
+        }
+        if self.out_of_time {
+            return format!("stopped by the limit of time: held-out NMSE {nmse:.1e}");
+        }
+        let Some(found) = self.lack_of_fit else { return format!("not recovered: held-out NMSE {nmse:.1e}") };
+        match (found.verdict, self.floor) {
+            (Verdict::AnotherFunction, true) => format!("explained up to {}, another function: {}", size(nmse), found.reason()),
+            (Verdict::AnotherFunction, false) => {
+                format!("explained up to {}, the search ended too early, or another function: {}", size(nmse), found.reason())
+            }
+            (Verdict::Noise, _) if self.would_be_accepted() => {
+                let hint = "what is left looks like noise, and --noise would accept it";
+                format!("not recovered: several starts end at NMSE {nmse:.1e}; {hint}")
+            }
+            (Verdict::Noise, _) => {
+                let short = self.noise.and_then(|noise| noise.short).map_or("", Short::text);
+                format!("explained up to {}, noise or another function: what is left looks like noise, but {short}", size(nmse))
+            }
+            (Verdict::CannotTell, _) => {
+                format!("explained up to {}, noise or another function: {}", size(nmse), found.reason())
+            }
+        }
+    }
+}
+
+impl LackOfFit {
+    /// What was found, or why nothing could be.
+    fn reason(&self) -> String {
+        let percent = 100.0 * self.explained;
+        match (self.verdict, self.by) {
+            (Verdict::AnotherFunction, Some(Dependence::Copies)) => {
+                format!("{percent:.0} % of what is left is the same for copies of one input")
+            }
+            (Verdict::AnotherFunction, Some(Dependence::AnotherHead)) => {
+                format!("another head explains {percent:.0} % of what is left")
+            }
+            (Verdict::AnotherFunction, _) => format!("inputs explain {percent:.0} % of what is left"),
+            (_, Some(_)) if self.doubtful => {
+                format!("inputs may explain {percent:.0} % of what is left, but {} sequences are too few to tell", self.sequences)
+            }
+            _ => format!("{} sequences are too few to tell", self.sequences),
+        }
+    }
+}
