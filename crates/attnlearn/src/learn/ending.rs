@@ -86,3 +86,67 @@ impl LackOfFit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lack(verdict: Verdict) -> LackOfFit {
+        LackOfFit {
+            verdict,
+            sequences: 20,
+            by: Some(Dependence::Query),
+            explained: 0.85,
+            z: 9.0,
+            threshold: 4.1,
+            doubtful: false,
+            power: None,
+            copies: 0,
+        }
+    }
+
+    fn noise(short: Option<Short>) -> Noise {
+        Noise { relative: 0.1, floor: 0.01, short }
+    }
+
+    /// What is said, and whether it is a recovery, of every way to end that leaves a hundredth of the variance.
+    #[test]
+    fn only_what_looks_like_noise_and_was_said_to_be_is_recovered() {
+        let verdicts = [None, Some(Verdict::Noise), Some(Verdict::AnotherFunction), Some(Verdict::CannotTell)];
+        let shorts = [None, Some(Short::Search), Some(Short::Numbers), Some(Short::Explained), Some(Short::Others)];
+        for (verdict, short) in verdicts.into_iter().flat_map(|verdict| shorts.map(|short| (verdict, short))) {
+            for [noisy, floor, out_of_time] in [[false, false], [false, true], [true, false], [true, true]]
+                .into_iter()
+                .flat_map(|[noisy, floor]| [[noisy, floor, false], [noisy, floor, true]])
+            {
+                let ending = Ending {
+                    nmse: 0.01,
+                    exact: false,
+                    out_of_time,
+                    floor,
+                    noisy,
+                    noise: verdict.map(|_| noise(short)),
+                    lack_of_fit: verdict.map(lack),
+                };
+                let text = ending.text();
+                let recovered = noisy && verdict == Some(Verdict::Noise) && short.is_none();
+                assert_eq!(ending.recovered(), recovered, "{text}");
+                assert_eq!(text.starts_with("recovered"), recovered, "{text}");
+                // --noise is suggested only where it would be a recovery.
+                let accepted = verdict == Some(Verdict::Noise) && short.is_none() && !noisy && !out_of_time;
+                assert_eq!(text.contains("--noise would accept it"), accepted, "{text}");
+                assert_eq!(text.contains("limit of time"), out_of_time && !recovered, "{text}");
+                if let (Some(Verdict::Noise), Some(short), false) = (verdict, short, out_of_time) {
+                    assert!(text.ends_with(short.text()), "{text}");
+                }
+                if let (Some(Verdict::AnotherFunction), false) = (verdict, out_of_time) {
+                    assert!(text.contains("another function: inputs explain 85 % of what is left"), "{text}");
+                    assert_eq!(text.contains("ended too early"), !floor, "{text}");
+                }
+            }
+        }
+        let exact =
+            Ending { nmse: 1e-25, exact: true, out_of_time: true, floor: false, noisy: false, noise: None, lack_of_fit: None };
+        assert!(exact.recovered() && exact.text() == "recovered");
+    }
+}

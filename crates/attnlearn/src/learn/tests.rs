@@ -48,6 +48,7 @@ impl Watch for Heard {
         let what = match event {
             Event::Shared(_) => "shared",
             Event::NotByDescent(_) => "not by descent",
+            Event::NotByPhases(_) => "not by phases",
             Event::PhasesBegin => "phases",
             _ => return,
         };
@@ -119,6 +120,78 @@ fn the_better_answer_wins() {
     assert_eq!(heard, ["shared", "not by descent", "phases"]);
     assert!(matches!(answer, Answer::Descended(_)) && !answer.recovered(), "{}", answer.text());
     assert!(layer.distance(answer.layer().unwrap()).unwrap().worst_theta() < 1e-2);
+}
+
+/// Outputs beyond single precision are nothing for the six phases: what descent has found is the answer all the same.
+#[test]
+fn what_the_six_phases_cannot_be_given_loses_no_answer() {
+    let batch = examples(&teacher(3, 1, 3.0, 3), 3, 12_000, 4);
+    let mut rng = ChaCha8Rng::seed_from_u64(6);
+    let y = batch.y.iter().map(|y| 1e42 * (y + 1e-3 * rng.sample::<f64, _>(StandardNormal))).collect();
+    let large = Batch { y, ..batch };
+    let (heard, answer) = Heard::of(&plan(&large, 1, Mask::None, 1, 0, (1000, 0.01)));
+    assert_eq!(heard, ["shared", "not by descent", "phases", "not by phases"]);
+    assert!(matches!(answer, Answer::Descended(_)) && answer.certificate().unwrap().nmse < Some(1e-4), "{}", answer.text());
+}
+
+/// Numbers whose fourth powers are none are refused before anything is searched, whatever side they are on.
+#[test]
+fn sizes_that_no_certificate_could_hold_are_refused_at_once() {
+    let batch = examples(&teacher(3, 1, 3.0, 3), 3, 200, 4);
+    for (size, said) in [(1e100, "so large"), (1e-100, "so small")] {
+        let y = batch.y.iter().map(|y| size * y).collect();
+        let refused = learn(&Batch { y, ..batch.clone() }, Settings::default()).err().unwrap().to_string();
+        assert!(refused.contains("outputs are") && refused.contains(said), "{refused}");
+    }
+    // One number of one example, wherever that goes.
+    for example in 0..200 {
+        let mut odd = batch.clone();
+        odd.y[9 * example] = 1e90;
+        let heard = Heard::default();
+        let settings = Settings { heads: Heads::Given(1), ..Settings::default() };
+        let refused = settings.check(&odd, "examples", &Keeping::default()).unwrap().run(&heard).err().unwrap().to_string();
+        assert!(refused.contains("their outputs are so large, 1e90 at most"), "{refused}");
+    }
+}
+
+/// What cannot be asked for is refused before the examples are read.
+#[test]
+fn what_cannot_be_learned_is_refused_before_examples_are_read() {
+    let batch = examples(&teacher(3, 1, 3.0, 3), 3, 200, 4);
+    for (settings, said) in [
+        (Settings { heads: Heads::Given(0), ..Settings::default() }, "0 heads"),
+        (Settings { heads: Heads::Range(3, 2), ..Settings::default() }, "the range is empty"),
+        (Settings { rank: Some(Rank::Given(4)), ..Settings::default() }, "above d"),
+    ] {
+        let refused = settings.check(&batch, "examples", &Keeping::default()).err().unwrap().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    let single = examples(&teacher(3, 1, 3.0, 3), 1, 200, 4);
+    let refused = Settings::default().check(&single, "examples", &Keeping::default()).err().unwrap().to_string();
+    assert!(refused.contains("k = 1"), "{refused}");
+}
+
+/// Ten examples, of which the two that are held out have constant outputs: their variance is nothing to divide by.
+#[test]
+fn held_out_outputs_without_variance_are_judged_by_the_others() {
+    let layer = teacher(2, 1, 2.0, 3);
+    let batch = examples(&layer, 2, 60, 4);
+    let division = Division { held_out: 1, seed: 0, ordered: false, memory: 1 << 32 };
+    let sides = division.of(&batch, 60, Some(60), &Unwatched).unwrap();
+    // Its one sequence has two equal tokens and so two equal outputs.
+    let place = (0..60).find(|i| batch.x[4 * i..4 * (i + 1)] == sides.certify.x[..]).unwrap();
+    let mut odd = batch.clone();
+    (0..2).for_each(|j| odd.x[4 * place + 2 + j] = odd.x[4 * place + j]);
+    odd.y = layer.forward(2, &odd.x);
+    let held_out = |seed| Settings { heads: Heads::Given(1), held_out: 1, seed, ..Settings::default() };
+    // Another input has another key: some seed holds it out.
+    let seed = (0..10_000).find(|&seed| {
+        let division = Division { held_out: 1, seed, ordered: false, memory: 1 << 32 };
+        division.of(&odd, 60, Some(60), &Unwatched).unwrap().certify.x == odd.x[4 * place..4 * (place + 1)]
+    });
+    let answer = learn(&odd, held_out(seed.unwrap())).unwrap();
+    assert_eq!(answer.certificate().unwrap().nmse, None);
+    assert!(answer.recovered(), "{}", answer.text());
 }
 
 /// The order of a file is nothing, down to the last bit.

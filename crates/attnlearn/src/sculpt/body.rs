@@ -127,6 +127,9 @@ mod tests {
     use crate::layer::AttentionLayer;
     use crate::linalg::{Mat, row_major};
 
+    /// Slabs wider than this, in units of what the heads really differ by, say too little.
+    const WIDE: f64 = 2.5;
+
     /// `⟨Θ_i, v⟩` of every head.
     fn logits(layer: &AttentionLayer, row: &AgreeingRow) -> Vec<f64> {
         let v = row.direction();
@@ -148,6 +151,42 @@ mod tests {
         rows.iter().filter(holds).count() as f64 / rows.len() as f64
     }
 
+    /// Median half-width over the median of how far the heads really lie from the centre, in logits: 1 is as narrow as can be.
+    fn looseness(rows: &[AgreeingRow], layer: &AttentionLayer) -> f64 {
+        let off = |row: &AgreeingRow| logits(layer, row).iter().map(|l| (l - row.log_odds).abs()).fold(0.0, f64::max);
+        let median = |of: &dyn Fn(&AgreeingRow) -> f64| Quantiles::of(rows.iter().map(of)).median;
+        median(&|row| row.delta) / median(&off)
+    }
+
+    /// A slab that is too wide fails as one does that is too narrow.
+    #[test]
+    fn a_slab_of_another_width_is_seen() {
+        let layer = teacher(10, 2, 6.0, 1);
+        let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, 4, 64, 400);
+        let by = |factor: f64| -> Vec<AgreeingRow> {
+            rows.iter().map(|row| AgreeingRow { delta: factor * row.delta, ..row.clone() }).collect()
+        };
+        assert!(share_that_holds(&by(0.1), &layer, SLACK) < 0.9, "{}", share_that_holds(&by(0.1), &layer, SLACK));
+        assert!(looseness(&by(2.0), &layer) > WIDE, "{}", looseness(&by(2.0), &layer));
+    }
+
+    /// The body has the centre and half-width of every row, and no narrower one than the floor.
+    #[test]
+    fn the_body_has_the_widths_of_its_rows() {
+        let layer = teacher(6, 2, 6.0, 2);
+        let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, 3, 32, 100);
+        for floor in [0.0, 0.05, 10.0] {
+            let body = carve(&rows, 40.0, floor).expect("rows");
+            assert_eq!(body.count(), rows.len());
+            for (r, row) in rows.iter().enumerate() {
+                let (lower, upper) = (body.lower()[r], body.upper()[r]);
+                let half_width = (SLACK * row.delta).max(floor);
+                assert!((0.5 * (lower + upper) - row.log_odds).abs() < 1e-9, "{lower} to {upper} about {}", row.log_odds);
+                assert!((0.5 * (upper - lower) - half_width).abs() < 1e-9, "{lower} to {upper}, half-width {half_width}");
+            }
+        }
+    }
+
     #[test]
     fn slabs_of_separated_rows_hold_the_teacher() {
         for (d, k, m, size) in [(6, 3, 2, 6.0), (8, 3, 3, 8.0)] {
@@ -157,6 +196,9 @@ mod tests {
                 let rows = dig(PairTest::separated(&ws, 1.0), &layer, k, 32, 400);
                 assert!(rows.len() > 20, "{} rows", rows.len());
                 assert!(share_that_holds(&rows, &layer, 1.0) > 0.99, "d = {d}, seed {seed}");
+                let loose = looseness(&rows, &layer);
+                // Here the width is the disagreement itself.
+                assert!((0.99..1.01).contains(&loose), "{loose} times as wide at d = {d}, seed {seed}");
             }
         }
     }
@@ -169,6 +211,8 @@ mod tests {
             assert!(rows.len() >= 400, "{} rows", rows.len());
             let share = share_that_holds(&rows, &layer, SLACK);
             assert!(share > 0.97, "{share} of the slabs hold both heads, seed {seed}");
+            let loose = looseness(&rows, &layer);
+            assert!(loose < WIDE, "{loose} times too wide, seed {seed}");
         }
     }
 
@@ -199,6 +243,25 @@ mod tests {
                 orthogonalise(&mut rest, &basis);
                 assert!(norm(&rest) < 0.15 * size, "sine {} at d = {d}", norm(&rest) / size);
             }
+        }
+    }
+
+    /// By agreement alone, before any polish and without a look at single projections: the hull of the best rows holds both heads.
+    #[test]
+    fn the_hull_of_agreeing_rows_is_that_of_the_heads() {
+        for (d, k, size) in [(8, 4, 6.0), (10, 4, 6.0), (8, 4, 8.0)] {
+        for seed in 0..3 {
+            let layer = teacher(d, 2, size, seed);
+            let rows = dig(PairTest::new(&true_sum(&layer), 1.0, f64::INFINITY), &layer, k, 512, 32 * d * d);
+            let hull = Hull::fit(&rows, 2 * d * d, 2).expect("enough rows");
+            assert_eq!(hull.directions.len(), 1);
+            for head in layer.heads() {
+                let theta = row_major(head.theta.to_dense().as_ref());
+                let mut off: Vec<f64> = theta.iter().zip(&hull.centre).map(|(theta, centre)| theta - centre).collect();
+                orthogonalise(&mut off, &hull.directions);
+                println!("hull d {d} seed {seed}: {}", norm(&off) / size);
+            }
+        }
         }
     }
 

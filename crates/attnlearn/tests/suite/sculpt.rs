@@ -109,6 +109,31 @@ fn agreement_alone_is_all_there_is_without_the_separated_round() {
     assert!(separated(true) && !separated(false));
 }
 
+/// Two heads by agreement alone, no look at single projections: the hull of the rows is what the answer rests on, before the polish and after it.
+/// Stated rate: all of 3 seeds.
+#[test]
+fn two_heads_are_recovered_by_agreement_alone() {
+    for seed in 0..3 {
+        let layer = teacher(8, 2, 6.0, seed);
+        let learned = run(&layer, 4, None, Settings { separate: false, ..given(2) });
+        assert_eq!(learned.outcome, Outcome::Recovered, "seed {seed}");
+        assert!(!learned.separated, "seed {seed}");
+        assert!(worst_theta(&layer, &learned.before_polish) < 0.15, "seed {seed}");
+        assert!(worst_theta(&layer, &learned.after_polish) < 1e-8, "seed {seed}");
+        let span = learned.records.iter().rfind(|r| r.phase == Phase::Span).expect("phase 5");
+        // A hull was found: a kernel of two dimensions, and widths along its one direction and its centre.
+        assert!(span.spectrum[2] > 2.0 * span.spectrum[1], "seed {seed}: {:?}", span.spectrum);
+        assert_eq!(span.widths.len(), 2);
+        // It was searched, and no tuple outside of it.
+        let search = learned.records.iter().rfind(|r| r.phase == Phase::Search).expect("phase 6");
+        assert!(
+            !search.note.contains("without a span") && search.nmse.is_some_and(|nmse| nmse < 1e-2),
+            "seed {seed}: {}",
+            search.note
+        );
+    }
+}
+
 #[test]
 fn too_few_heads_are_not_called_recovered() {
     let learned = run(&teacher(8, 3, 6.0, 1), 4, Some(20_000), Settings { most_examples: 20_000, ..given(1) });
