@@ -132,3 +132,39 @@ fn everywhere<'a>(config: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_begin_with_the_part_of_their_layer() {
+        let config = json!({
+            "text_config": {"heads": 1}, "vision_config": {"heads": 2}, "encoder": {"heads": 3, "inner": {"heads": 4}}, "layer": 5,
+            "decoder_heads": 6,
+        });
+        for (name, heads) in [("text_model", 1), ("vision", 2), ("text_config", 1), ("encoder", 3)] {
+            assert_eq!(part(&config, name).map(|part| part["heads"].clone()), Some(heads.into()), "{name}");
+        }
+        assert!(part(&config, "layer").is_none() && part(&config, "other").is_none());
+        let found = |prefix: &str| Found { family: "bert", prefix: prefix.into(), layer: 0 };
+        assert_eq!(own(&config, &found("decoder.layer.0."), "heads"), Some(&json!(6)));
+        assert_eq!(own(&config, &found("encoder.layer.0."), "heads"), None);
+    }
+
+    #[test]
+    fn what_is_switched_off_is_not_set() {
+        for off in [json!(null), json!(false), json!(0), json!(-1), json!(""), json!("None"), json!([]), json!({})] {
+            assert!(!is_set(&off), "{off}");
+        }
+        for on in [json!(true), json!(0.5), json!("rope"), json!([0]), json!({"a": null})] {
+            assert!(is_set(&on), "{on}");
+        }
+        // Words of users are no settings.
+        let config = json!({"a": 1, "part": {"a": 2}, "label_descriptions": {"a": 3}});
+        let mut found = Vec::new();
+        everywhere(&config, "a", &mut found);
+        assert_eq!(found, [&json!(1), &json!(2)]);
+    }
+}

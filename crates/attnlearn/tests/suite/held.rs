@@ -190,6 +190,9 @@ fn decoders_of_pytorch_are_asked_for_their_mask() {
         let asked = Request { causal: Some(true), ..Request::default() };
         let imported = ModelFile::open(&path).and_then(|model| model.import(&asked)).expect("a layer");
         assert_eq!(imported.layer.mask(), Mask::Causal);
+        let (_folder, path) = model(&tensors, r#"{"num_heads": 3, "causal": true}"#);
+        let imported = ModelFile::open(&path).and_then(|model| model.import(&request(0))).expect("a layer");
+        assert_eq!(imported.layer.mask(), Mask::Causal);
         let (_folder, path) = model(&tensors, r#"{"num_heads": 3, "is_causal": false}"#);
         let imported = ModelFile::open(&path).and_then(|model| model.import(&request(0))).expect("a layer");
         assert_eq!(imported.layer.mask(), Mask::None);
@@ -199,25 +202,25 @@ fn decoders_of_pytorch_are_asked_for_their_mask() {
 /// Attention to another sequence has the names of self-attention: CoCa, Mask2Former, OneFormer, fairseq, the pooling of SigLIP and CoCa.
 #[test]
 fn attention_to_other_tokens_is_no_layer() {
-    let cases: &[(&str, &[(&str, &[usize])], &str)] = &[
-        ("text_decoder.cross_attn.0.attn.", &[("text_decoder.cross_attn.0.ln_1_kv.weight", &[D])], "'cross_attn'"),
-        ("decoder.0.attn.", &[("decoder.0.ln_1_kv.weight", &[D])], "decoder.0.ln_1_kv.weight"),
-        ("transformer_cross_attention_layers.0.multihead_attn.", &[], "'transformer_cross_attention_layers'"),
-        ("layers.0.multihead_attn.", &[], "'multihead_attn'"),
-        ("decoder.layers.0.encoder_attn.", &[], "'encoder_attn'"),
-        ("vision_model.head.attention.", &[("vision_model.head.probe", &[1, 1, D])], "vision_model.head.probe"),
-        ("visual.attn_pool.attn.", &[("visual.attn_pool.query", &[7, D])], "'attn_pool'"),
-        ("pooler.attn.", &[("pooler.query", &[7, D])], "pooler.query"),
+    let cases: &[Case<'_>] = &[
+        ("mha", "text_decoder.cross_attn.0.attn.", &[("text_decoder.cross_attn.0.ln_1_kv.weight", &[D])], "'cross_attn'"),
+        ("mha", "decoder.0.attn.", &[("decoder.0.ln_1_kv.weight", &[D])], "decoder.0.ln_1_kv.weight"),
+        ("mha", "transformer_cross_attention_layers.0.multihead_attn.", &[], "'transformer_cross_attention_layers'"),
+        ("mha", "layers.0.multihead_attn.", &[], "'multihead_attn'"),
+        ("mha", "decoder.layers.0.encoder_attn.", &[], "'encoder_attn'"),
+        ("mha", "vision_model.head.attention.", &[("vision_model.head.probe", &[1, 1, D])], "vision_model.head.probe"),
+        ("mha", "visual.attn_pool.attn.", &[("visual.attn_pool.query", &[7, D])], "'attn_pool'"),
+        ("mha", "pooler.attn.", &[("pooler.query", &[7, D])], "pooler.query"),
     ];
-    for (prefix, more, said) in cases {
-        let (_folder, path) = model(&with("mha", prefix, more), r#"{"num_heads": 3}"#);
+    for (family, prefix, more, said) in cases {
+        let (_folder, path) = model(&with(family, prefix, more), r#"{"num_heads": 3}"#);
         assert!(ModelFile::open(&path).expect("a model").layers().is_empty(), "{prefix}");
         for asked in [request(0), Request { prefix: Some((*prefix).into()), causal: Some(false), ..Request::default() }] {
             let message = refusal(&path, &asked);
             assert!(message.contains("other tokens than its own") && message.contains(said), "no {said:?} in {message}");
         }
         // Beside a layer of self-attention it is refused by its own name, and the other one comes in.
-        let mut both = with("mha", prefix, more);
+        let mut both = with(family, prefix, more);
         both.extend(with("mha", "blocks.0.attn.", &[]));
         let (_folder, path) = model(&both, r#"{"num_heads": 3}"#);
         let opened = ModelFile::open(&path).expect("a model");
@@ -281,6 +284,11 @@ fn parts_have_settings_of_their_own() {
     let flags = two(r#""is_causal": true"#).replace(r#"heads": 3}"#, r#"heads": 3, "is_causal": false}"#);
     let (_folder, path) = model(&tensors, &flags);
     assert!(refusal(&path, &request(0)).contains("is_causal"));
+    for (said, of_part) in [("hidden_size = 13", r#""hidden_size": 13"#), ("pruned", r#""pruned_heads": {"0": [1]}"#)] {
+        let tensors = Raw::new(4).named("bert", "decoder.bert.encoder.layer.0.");
+        let (_folder, path) = model(&tensors, &two(&format!(r#""model_type": "bert", "num_attention_heads": 3, {of_part}"#)));
+        assert!(refusal(&path, &request(0)).contains(said), "{}", refusal(&path, &request(0)));
+    }
     // A part without a type is not confirmed by that of another.
     let (_folder, path) = model(
         &Raw::new(4).named("bert", "decoder.encoder.layer.0."),

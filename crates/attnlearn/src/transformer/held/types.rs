@@ -172,3 +172,21 @@ impl ModelFile {
         self.architecture().is_some() || self.settings("model_type").into_iter().any(is_held)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_of_one_kind() {
+        let others: Vec<&str> = OTHERS.iter().map(|(kind, _)| *kind).collect();
+        for list in [HELD, &others, COMPOSITE] {
+            assert!(list.is_sorted_by(|a, b| a < b), "{list:?}");
+        }
+        assert!(!HELD.iter().any(|kind| others.contains(kind) || COMPOSITE.contains(kind) || *kind == WRAPPER));
+        for part in ["text_config", "decoder"] {
+            let config = serde_json::json!({"model_type": "encoder-decoder", part: {"model_type": "bert"}});
+            assert!(is_composite(&config) && !is_composite(&config[part]));
+        }
+    }
+}
