@@ -272,7 +272,9 @@ fn parts_have_settings_of_their_own() {
     // Names that do not tell: what parts agree on holds, and what they do not is refused.
     let tensors = Raw::new(4).named("bert", "of_my_own.encoder.layer.0.");
     let two = |decoder: &str| {
-        format!(r#"{{"model_type": "encoder-decoder", "encoder": {{"num_attention_heads": 3}}, "decoder": {{{decoder}}}}}"#)
+        format!(
+            r#"{{"model_type": "encoder-decoder", "num_attention_heads": 6, "encoder": {{"num_attention_heads": 3}}, "decoder": {{{decoder}}}}}"#
+        )
     };
     let (_folder, path) = model(&tensors, &two(r#""num_attention_heads": 3"#));
     assert!(ModelFile::open(&path).and_then(|model| model.import(&request(0))).is_ok());
@@ -288,6 +290,22 @@ fn parts_have_settings_of_their_own() {
         let tensors = Raw::new(4).named("bert", "decoder.bert.encoder.layer.0.");
         let (_folder, path) = model(&tensors, &two(&format!(r#""model_type": "bert", "num_attention_heads": 3, {of_part}"#)));
         assert!(refusal(&path, &request(0)).contains(said), "{}", refusal(&path, &request(0)));
+    }
+    // What stands around a part is of its layers too, unless the part has a type: then it is a model of its own.
+    let tensors = Raw::new(4).named("bert", "text_model.encoder.layer.0.");
+    for (config, said) in [
+        (r#"{"num_attention_heads": 6, "text_config": {"num_attention_heads": 3}}"#, None),
+        (r#"{"num_attention_heads": 3, "text_config": {"hidden_size": 12}}"#, None),
+        (r#"{"num_attention_heads": 3, "text_config": {"model_type": "bert"}}"#, Some("give their number with --heads")),
+    ] {
+        let (_folder, path) = model(&tensors, config);
+        match said {
+            Some(said) => assert!(refusal(&path, &request(0)).contains(said), "{}", refusal(&path, &request(0))),
+            None => assert_eq!(
+                ModelFile::open(&path).and_then(|model| model.import(&request(0))).expect(config).layer.heads().len(),
+                3
+            ),
+        }
     }
     // A part without a type is not confirmed by that of another.
     let (_folder, path) = model(
