@@ -350,6 +350,10 @@ fn types_and_settings_are_refused_by_name() {
         (r#""architecture": "eva02_tiny_patch14_224""#, "architecture = eva02_tiny"),
         (r#""architecture": "vit_relpos_base_patch16_224""#, "architecture = vit_relpos"),
         (r#""architecture": "beit_base_patch16_224""#, "architecture = beit"),
+        (
+            r#""model_type": "vision-text-dual-encoder", "vision_config": {"model_type": "timm_wrapper", "architecture": "eva02_tiny"}"#,
+            "architecture = eva02_tiny",
+        ),
         (r#""position_embedding_type": "relative_key_query""#, "relative_key_query"),
         (r#""position_embedding_type": "rotary""#, "position_embedding_type"),
         (r#""positional_embedding": "rope""#, "positional_embedding"),

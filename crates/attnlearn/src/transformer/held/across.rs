@@ -24,7 +24,7 @@ impl ModelFile {
         if found.family != "mha" {
             return None;
         }
-        let module = found.prefix.trim_end_matches('.');
+        let module = found.prefix.strip_suffix('.')?;
         if let Some(part) = module.split('.').find(|part| names_it(part)) {
             return Some(format!(
                 "{} attends to other tokens than its own; see '{}' in its name",
@@ -33,8 +33,7 @@ impl ModelFile {
             ));
         }
         let parent = &module[..module.rfind('.').map_or(0, |dot| dot + 1)];
-        let beside =
-            BESIDE.iter().map(|name| format!("{parent}{name}")).find(|name| self.has(name) && !found.prefix.is_empty())?;
+        let beside = BESIDE.iter().map(|name| format!("{parent}{name}")).find(|name| self.has(name))?;
         Some(format!("{} attends to other tokens than its own; see the tensor {}", layer_name(found), quoted(&beside)))
     }
 

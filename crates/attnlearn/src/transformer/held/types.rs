@@ -142,13 +142,14 @@ impl ModelFile {
                 return Err(self.unknown_type("model_type", kind));
             }
         }
-        match self.architecture() {
-            Some(kind) if UNLIKE.iter().any(|sign| kind.contains(sign)) || !ARCHITECTURES.iter().any(|a| kind.starts_with(a)) => {
-                let as_written = self.setting("architecture").and_then(Value::as_str).unwrap_or(&kind);
-                Err(self.unknown_type("architecture", as_written))
+        for kind in self.settings("architecture").into_iter().filter_map(Value::as_str) {
+            let lower = kind.to_lowercase();
+            let held = ARCHITECTURES.iter().any(|start| lower.starts_with(start));
+            if !held || UNLIKE.iter().any(|sign| lower.contains(sign)) {
+                return Err(self.unknown_type("architecture", kind));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn unknown_type(&self, key: &str, kind: &str) -> Error {
@@ -167,7 +168,8 @@ impl ModelFile {
     pub(super) fn confirms(&self, found: &Found) -> bool {
         let (parts, within) = self.parts(found);
         if within {
-            return parts.iter().find_map(|part| part.get("model_type")).is_some_and(is_held);
+            let kind = parts.iter().find_map(|part| part.get("model_type"));
+            return kind.is_some_and(is_held) || parts.iter().any(|part| part.get("architecture").is_some_and(Value::is_string));
         }
         self.architecture().is_some() || self.settings("model_type").into_iter().any(is_held)
     }
