@@ -122,6 +122,10 @@ impl Args {
 fn refuse_loss(layer: &AttentionLayer, lost: &[Lost], style: Style, head_dim: usize) -> Result<()> {
     let worst = lost.iter().enumerate().max_by(|(_, a), (_, b)| a.worst().total_cmp(&b.worst()));
     let Some((h, lost)) = worst.filter(|(_, lost)| lost.worst() > ROUNDING) else { return Ok(()) };
+    if !lost.worst().is_finite() {
+        let problem = format!("what is lost of {} of head {} cannot be measured", lost.what(), h + 1);
+        return Err(Error::input("--head-dim", problem, "scale the layer down: its numbers are near the largest there are"));
+    }
     let share = match 100.0 * lost.worst() {
         share if share >= 0.1 => format!("{share:.1} %"),
         share => format!("{share:.0e} %"),

@@ -7,17 +7,23 @@ use crate::session::Session;
 use attnlearn::Result;
 use attnlearn::layer::Mask;
 use attnlearn::transformer::{Found, Imported, ModelFile, Request};
+use attnlearn::words::quoted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+/// What is said of layers that no type confirms.
+pub const UNCONFIRMED: &str =
+    "no configuration names the type of model: of scores that are changed without a tensor there would be no sign";
 
 /// Read an attention layer out of a transformer's checkpoint.
 ///
 /// Knows the names of BERT, RoBERTa, MiniLM, ViT, DistilBERT, GPT-2 and torch.nn.MultiheadAttention. Scale and biases are folded into the
 /// canonical form F(X) = Σ_i softmax(X Θ_i Xᵀ + 1 (X c_i)ᵀ) X W_i + bias, which is checked against a forward pass by all tensors of the
 /// attention module. A layer whose scores have another form (rotated, biased by positions, windowed, normalised) is refused with the tensor
-/// or setting that says so, and so is one with a tensor that is not used. The number of heads, the type of model and its settings are read
-/// from the config.json beside the file; without one the number of heads must be given.
+/// or setting that says so, and so are one with a tensor that is not used, one that may hide later tokens while nothing says whether it does, and a
+/// model with code of its own. Such a tensor or setting speaks against every layer of a model, in whichever of its parts it stands. The number
+/// of heads, the type of model and its settings are read from the config.json beside the file; without one the number of heads must be given.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -112,16 +118,14 @@ impl Plan {
         let with = [(report.causal, "causal"), (report.key_biases, "key biases"), (report.bias, "output bias")];
         let with: Vec<&str> = with.iter().filter(|(is, _)| *is).map(|(_, what)| *what).collect();
         let extras = if with.is_empty() { String::new() } else { format!(" ({})", with.join(", ")) };
-        console.say(format!("found {} with the names of {}", found.prefix.trim_end_matches('.'), found.family));
+        console.say(format!("found {} with the names of {}", quoted(found.prefix.trim_end_matches('.')), found.family));
         console.say(format!("{} heads of dimension {r}, d = {}, d_out = {}{extras}", report.heads, report.d, report.d_out));
         let all = tensors.len();
         console.say(format!(
             "checked against a forward pass by all {all} tensors of it: largest difference {gap:.1e} of the largest output"
         ));
         if !confirmed {
-            console.say(
-                "no configuration names the type of model: of scores that are changed without a tensor there would be no sign",
-            );
+            console.say(UNCONFIRMED);
         }
         console.say(format!("wrote {}", self.output.display()));
         session.publish("import", &report)?;

@@ -171,7 +171,9 @@ class AttentionLayer:
         """Read an attention layer out of a transformer's checkpoint, and check it against a forward pass by all tensors of its attention module.
 
         Knows the names of BERT, RoBERTa, MiniLM, ViT, DistilBERT, GPT-2 and ``torch.nn.MultiheadAttention``. A layer whose scores have another
-        form (rotated, biased by positions, windowed, normalised) is refused with the tensor or setting that says so.
+        form (rotated, biased by positions, windowed, normalised) is refused with the tensor or setting that says so, in whichever part of the
+        model that stands; so is a model with code of its own (``auto_map``). Where neither ``config.json`` nor the file names a type of model that is
+        known, only its tensors speak for the layer.
 
         Parameters
         ----------
@@ -180,11 +182,11 @@ class AttentionLayer:
         layer : int, default=0
             Which layer, from 0.
         heads : int, optional
-            Number of heads, where no ``config.json`` beside the file says it; where one does, it must be the same.
+            Number of heads, where neither the file nor a ``config.json`` beside it says it; where one does, it must be the same.
         prefix : str, optional
             What stands before the names of the layer's tensors, where ``layer`` is not enough.
         causal : bool, optional
-            Whether later tokens are hidden, if not as usual for the model.
+            Whether later tokens are hidden, if not as usual for the model; decoders and text models of CLIP do not say it themselves.
 
         Returns
         -------

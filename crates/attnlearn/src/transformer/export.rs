@@ -27,21 +27,21 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// The largest of the three.
+    /// The largest of the three; infinite if one is not a number.
     pub fn worst(&self) -> f64 {
-        self.theta.max(self.key_bias).max(self.w)
+        self.parts().into_iter().map(|(lost, _)| lost).fold(0.0, f64::max)
     }
 
     /// Which of the three that is.
     pub fn what(&self) -> &'static str {
         let worst = self.worst();
-        if self.theta >= worst {
-            "Θ"
-        } else if self.w >= worst {
-            "W"
-        } else {
-            "c"
-        }
+        self.parts().into_iter().find(|(lost, _)| *lost >= worst).map_or("Θ", |(_, what)| what)
+    }
+
+    /// `max` would forget a NaN.
+    fn parts(&self) -> [(f64, &'static str); 3] {
+        [(self.theta, "Θ"), (self.w, "W"), (self.key_bias, "c")]
+            .map(|(lost, what)| (if lost.is_nan() { f64::INFINITY } else { lost }, what))
     }
 }
 
@@ -110,8 +110,9 @@ impl Projections {
             }
             let [values, out] = factors(&head.w, r)?;
             let gap = |wanted: &Mat<f64>, made: Mat<f64>| {
-                let size = frobenius(wanted.as_ref());
-                if size > 0.0 { frobenius((wanted - made).as_ref()) / size } else { 0.0 }
+                let (left, size) = (below(&(wanted - made), magnitude(wanted)), below(wanted, magnitude(wanted)));
+                let size = frobenius(size.as_ref());
+                if size > 0.0 { frobenius(left.as_ref()) / size } else { 0.0 }
             };
             lost.push(Lost {
                 theta: gap(&theta, &q_h * k_h.transpose() * faer::Scale(scale)),
@@ -143,8 +144,15 @@ impl Projections {
         Ok((least..=d).find(|r| allowed(*r)))
     }
 
-    /// The contents of a safetensors file in double precision; `layer` is the number that names get.
+    /// The contents of a safetensors file in double precision; `layer` is the number that names get. Who reads it divides scores by `√r`: of
+    /// another scale, queries take the rest.
     pub fn to_bytes(&self, style: Style, layer: usize) -> Result<Vec<u8>> {
+        let usual = 1.0 / (self.head_dim() as f64).sqrt();
+        if (self.scale - usual).abs() > 0.0 {
+            let rest = self.scale / usual;
+            let q_bias = self.q_bias.iter().map(|b| rest * b).collect();
+            return Self { scale: usual, q: &self.q * faer::Scale(rest), q_bias, ..self.clone() }.to_bytes(style, layer);
+        }
         let mut tensors: Vec<(String, Vec<usize>, Vec<f64>)> = Vec::new();
         if let Some((scheme, prefix)) = style.scheme(layer) {
             let whole = self.whole(style)?;
@@ -258,11 +266,37 @@ struct Singular {
     v: Mat<f64>,
 }
 
+/// A power of two near the largest entry; 1 if there is none.
+fn magnitude(a: &Mat<f64>) -> f64 {
+    let largest = a.norm_max();
+    if largest > 0.0 && largest.is_finite() { largest.log2().floor().exp2() } else { 1.0 }
+}
+
+/// `A/s`: squares of enormous or tiny numbers are none.
+fn below(a: &Mat<f64>, s: f64) -> Mat<f64> {
+    Mat::from_fn(a.nrows(), a.ncols(), |i, j| a[(i, j)] / s)
+}
+
+/// As [`below`], of a vector; and `s`.
+fn moderate(v: &[f64]) -> (Vec<f64>, f64) {
+    let s = magnitude(&faer::ColRef::from_slice(v).as_mat().to_owned());
+    (v.iter().map(|v| v / s).collect(), s)
+}
+
+fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
 fn singular(a: &Mat<f64>) -> Result<Singular> {
-    let svd = a.thin_svd().map_err(|_| {
+    let by = magnitude(a);
+    let svd = below(a, by).thin_svd().map_err(|_| {
         Error::input("layer", "a matrix has no singular values", "check that its numbers are finite and moderate")
     })?;
-    Ok(Singular { u: svd.U().to_owned(), values: svd.S().column_vector().iter().copied().collect(), v: svd.V().to_owned() })
+    Ok(Singular {
+        u: svd.U().to_owned(),
+        values: svd.S().column_vector().iter().map(|value| by * value).collect(),
+        v: svd.V().to_owned(),
+    })
 }
 
 impl Singular {
@@ -275,15 +309,15 @@ impl Singular {
 
 /// How many values must be kept for [`ROUNDING`] to be all that is lost.
 fn rank(a: &Singular) -> usize {
-    let norm = |values: &[f64]| values.iter().map(|s| s * s).sum::<f64>().sqrt();
-    let all = norm(&a.values);
-    (0..a.values.len()).find(|&r| norm(&a.values[r..]) <= ROUNDING * all).unwrap_or(a.values.len())
+    let (values, _) = moderate(&a.values);
+    let all = norm(&values);
+    (0..values.len()).find(|&r| norm(&values[r..]) <= ROUNDING * all).unwrap_or(values.len())
 }
 
 /// How many columns of `K` a key bias asks for: those of `V` that make it up, or one more than there are.
 fn room_for(theta: &Singular, c: &[f64]) -> usize {
-    let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
-    let (mut rest, all) = (c.to_vec(), norm(c));
+    let (mut rest, _) = moderate(c);
+    let all = norm(&rest);
     let mut j = 0;
     loop {
         if norm(&rest) <= ROUNDING * all {
@@ -309,25 +343,30 @@ fn factors(a: &Mat<f64>, r: usize) -> Result<[Mat<f64>; 2]> {
 /// `b` with `s K b = c`, and what is left of `c`, relatively. The columns of `K` are orthogonal; one that is zero, whose query is zero too,
 /// takes what the others leave.
 fn query_bias(k: &mut Mat<f64>, c: &[f64], scale: f64) -> (Vec<f64>, f64) {
-    let (mut bias, mut rest) = (vec![0.0; k.ncols()], c.to_vec());
-    let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let (mut rest, by) = moderate(c);
+    let all = norm(&rest);
+    let mut bias = vec![0.0; k.ncols()];
     for j in 0..k.ncols() {
-        let size: f64 = (0..k.nrows()).map(|e| k[(e, j)].powi(2)).sum();
+        let column = k.subcols(j, 1).to_owned();
+        let s = magnitude(&column);
+        let column = below(&column, s);
+        let size = frobenius(column.as_ref());
         if size > 0.0 {
-            bias[j] = (0..k.nrows()).map(|e| k[(e, j)] * rest[e]).sum::<f64>() / (scale * size);
+            let along = rest.iter().enumerate().map(|(e, rest)| column[(e, 0)] * rest).sum::<f64>() / size;
+            bias[j] = along / (scale * size) * (by / s);
             for (e, rest) in rest.iter_mut().enumerate() {
-                *rest -= scale * bias[j] * k[(e, j)];
+                *rest -= along * (column[(e, 0)] / size);
             }
         }
     }
-    let (left, all) = (norm(&rest), norm(c));
+    let left = norm(&rest);
     let free = (0..k.ncols()).find(|&j| (0..k.nrows()).all(|e| k[(e, j)].abs() <= 0.0));
     match free {
         Some(j) if left > 0.0 => {
             for (e, rest) in rest.iter().enumerate() {
                 k[(e, j)] = rest / left;
             }
-            bias[j] = left / scale;
+            bias[j] = left / scale * by;
             (bias, 0.0)
         }
         _ => (bias, if all > 0.0 { left / all } else { 0.0 }),

@@ -16,18 +16,22 @@
 //! and `b_k` is gone. The other way, `Θ_h = U Σ Vᵀ` gives `Q_h = UΣ^½/√s` and `K_h = VΣ^½/√s`, `b_q` solves `s K_h b_q = c_h`, and the singular
 //! value decomposition of `W_h` gives `V_h` and `O_h`. What a head dimension has no room for is lost, and measured.
 //!
-//! [`ModelFile`] reads the tensors of a model, one file or many; `naming` knows what they are called, `held` which layers are not of this form,
-//! and `reference` computes what the tensors say, for comparison.
+//! [`ModelFile`] reads the tensors of a model, one file or many, and `config` its settings; `naming` knows what tensors are called, `held` which
+//! layers are not of this form, `import` puts them together, and `reference` computes what the tensors say, for comparison.
 
+mod config;
 mod export;
 mod held;
+mod import;
 mod model;
 mod naming;
 mod reference;
 
 pub use export::{Lost, ROUNDING, Style};
+pub use held::Judged;
+pub use import::{Imported, Request};
 pub use model::ModelFile;
-pub use naming::{Found, Imported, Request};
+pub use naming::Found;
 
 use crate::layer::{AttentionLayer, Head, Mask, Theta};
 use crate::linalg::{Mat, MatRef, frobenius};
@@ -63,6 +67,9 @@ pub struct Projections {
     pub o_bias: Vec<f64>,
 }
 
+/// Products of norms below this are so near the smallest normal number that entries of the product of matrices may have few digits.
+const LEAST: f64 = f64::MIN_POSITIVE / f64::EPSILON;
+
 impl Projections {
     /// `r`.
     pub fn head_dim(&self) -> usize {
@@ -96,6 +103,21 @@ impl Projections {
                 let problem = format!("{what} is not finite: a product of its weights is beyond 1.8e308");
                 return Err(Error::input(format!("{place}, head {}", h + 1), problem, "scale the weights down"));
             }
+        }
+        // What underflows in a logit moves no weight: `exp` of it is 1 all the same. What underflows in an output is all there is of it.
+        let lost = |a: f64, b: f64| a > 0.0 && b > 0.0 && a * b < LEAST;
+        let remedy = "scale the weights up, or set them to zero";
+        for h in 0..self.heads {
+            if lost(frobenius(self.v.subcols(h * r, r)), frobenius(self.o.subrows(h * r, r))) {
+                let problem = format!("its W = VO has lost digits: products of its weights are below {LEAST:.0e}");
+                return Err(Error::input(format!("{place}, head {}", h + 1), problem, remedy));
+            }
+        }
+        let norm = |v: &[f64]| frobenius(faer::ColRef::from_slice(v).as_mat());
+        let silent = heads.iter().all(|head| frobenius(head.w.as_ref()) <= 0.0) && norm(&self.o_bias) <= 0.0;
+        if silent && lost(norm(&self.v_bias), frobenius(self.o.as_ref())) {
+            let problem = format!("its output bias Σ b_v O has lost digits: products of its weights are below {LEAST:.0e}");
+            return Err(Error::input(place, problem, remedy));
         }
         if !bias.iter().all(|b| b.is_finite()) {
             return Err(Error::input(place, "its output bias b_o + Σ b_v O is not finite", "scale the weights down"));

@@ -1,14 +1,15 @@
 //! The tensors of a model: one safetensors file, or many with an index, and the `config.json` that lies beside them.
 
-use super::held::everywhere;
 use crate::data::file::{Bytes, Contents, offence};
 use crate::layer::Mask;
 use crate::linalg::Mat;
+use crate::memory::filled;
 use crate::words::quoted;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 /// Names that models have in their folder.
@@ -25,9 +26,9 @@ pub struct ModelFile {
     shards: Vec<(Bytes, Contents)>,
     /// Name → number of the shard.
     names: BTreeMap<String, usize>,
-    config: Option<Value>,
+    pub(super) config: Option<Value>,
     /// What the files' own metadata say, as settings.
-    metadata: Value,
+    pub(super) metadata: Value,
 }
 
 impl ModelFile {
@@ -36,13 +37,19 @@ impl ModelFile {
         let place = path.display().to_string();
         let path = if path.is_dir() { in_folder(path)? } else { path.to_owned() };
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        let files = if path.extension().is_some_and(|e| e == "json") { listed(&path)? } else { vec![path] };
+        let paths = if path.extension().is_some_and(|e| e == "json") { listed(&path)? } else { vec![path] };
         let mut model = Self { place, shards: Vec::new(), names: BTreeMap::new(), config: None, metadata: Value::Null };
         let mut metadata = serde_json::Map::new();
-        for file in files {
-            let bytes = Bytes::open(&file)?;
+        for file in &paths {
+            let bytes = Bytes::open(file)?;
             let contents = Contents::read(&bytes, &file.display().to_string())?;
-            model.names.extend(contents.tensors.keys().map(|name| (name.clone(), model.shards.len())));
+            for name in contents.tensors.keys() {
+                if let Some(other) = model.names.insert(name.clone(), model.shards.len()) {
+                    let problem = format!("the tensor {} stands in {} too", quoted(name), paths[other].display());
+                    let remedy = "take one of the two away: which of them a program reads is chance";
+                    return Err(Error::input(file.display().to_string(), problem, remedy));
+                }
+            }
             metadata.extend(contents.metadata.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))));
             model.shards.push((bytes, contents));
         }
@@ -75,23 +82,15 @@ impl ModelFile {
         self.names.keys().map(String::as_str)
     }
 
+    /// All names that begin like this, in order.
+    pub(super) fn names_from<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        let from = self.names.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(prefix))
+    }
+
     /// Whether there is such a tensor.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.contains_key(name)
-    }
-
-    /// A setting of `config.json`, or else one that stands in the metadata of a file.
-    pub(super) fn setting(&self, key: &str) -> Option<&Value> {
-        self.config.as_ref().and_then(|config| config.get(key)).or_else(|| self.metadata.get(key))
-    }
-
-    /// Every value that the configuration, its nested parts and the metadata give a setting.
-    pub(super) fn settings(&self, key: &str) -> Vec<&Value> {
-        let mut found = Vec::new();
-        for source in self.config.iter().chain([&self.metadata]) {
-            everywhere(source, key, &mut found);
-        }
-        found
     }
 
     /// The mask that [`super::Projections::to_bytes`] notes in the metadata.
@@ -101,6 +100,11 @@ impl ModelFile {
             Some("none") => Some(Mask::None),
             _ => None,
         }
+    }
+
+    /// The number of heads that [`super::Projections::to_bytes`] notes there.
+    pub(super) fn heads_of_file(&self) -> Option<usize> {
+        self.metadata.get("heads").and_then(Value::as_str)?.parse().ok().filter(|&heads| heads > 0)
     }
 
     /// The shape of a tensor that is there.
@@ -152,8 +156,8 @@ impl ModelFile {
         let found = self.names.get(name).map(|&shard| &self.shards[shard]);
         match found.and_then(|(bytes, contents)| Some((bytes, contents.tensors.get(name)?))) {
             Some((bytes, tensor)) if tensor.half.is_none() && tensor.data.is_ok() => {
-                let mut numbers = vec![0.0; tensor.shape.iter().product()];
                 let place = || format!("{}, {}", self.place, quoted(name));
+                let mut numbers = filled(tensor.shape.iter().product(), &place(), "allow more memory")?;
                 let data = tensor.data.clone().map_err(|refusal| Error::input(place(), refusal.problem, refusal.remedy))?;
                 let decoded = data.dtype.decode(&bytes[data.range], &mut numbers, 1);
                 decoded.map_err(|value| Error::input(place(), offence(value), "give finite numbers"))?;

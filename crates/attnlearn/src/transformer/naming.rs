@@ -13,16 +13,9 @@
 //! (`bert.`, `transformer.`, …) is found, not asked for. Names do not say how many heads share the numbers: that stands in `config.json`, or is
 //! given. What else a layer must not have is said in `held`.
 
-use super::Projections;
-use super::held::layer_name;
 use super::model::ModelFile;
-use super::reference::gap;
-use crate::layer::{AttentionLayer, Mask};
-use crate::linalg::Mat;
-use crate::words::quoted;
-use crate::{Error, Result};
+use crate::layer::Mask;
 use serde::Serialize;
-use serde_json::Value;
 
 /// How a family names and stores the weights of a layer, after the prefix of the layer.
 pub(super) struct Scheme {
@@ -36,7 +29,7 @@ pub(super) struct Scheme {
     pub module: &'static str,
     /// What stands before `q_bias`, `k_bias` and `v_bias`, where biases may stand apart from their weights.
     pub separate_biases: Option<&'static str>,
-    /// Names in the module, or their beginnings, that do not change what it computes.
+    /// Names in the module, or beginnings of names that end in a dot, that do not change what it computes.
     pub harmless: &'static [(&'static str, Harmless)],
 }
 
@@ -151,6 +144,21 @@ impl Scheme {
         used.extend(self.separate_biases.iter().flat_map(|start| SEPARATE.map(|name| format!("{start}{name}"))));
         used
     }
+
+    /// Where the biases of queries, keys and values stand if they do not stand apart.
+    pub fn usual_biases(&self) -> [String; 3] {
+        match self.parts {
+            Parts::Three(names) => names.map(|name| format!("{name}.bias")),
+            Parts::Fused(name) => [name; 3].map(|name| format!("{name}.bias")),
+            Parts::InProj => ["in_proj_bias"; 3].map(str::to_owned),
+        }
+    }
+
+    /// Why a tensor of the module that is not used changes nothing, if it does not. A name without a final dot is a whole one.
+    pub fn harmless(&self, name: &str) -> Option<Harmless> {
+        let is = |known: &str| if known.ends_with('.') { name.starts_with(known) } else { name == known };
+        self.harmless.iter().find(|(known, _)| is(known)).map(|(_, kind)| *kind)
+    }
 }
 
 /// Biases that stand apart from their weights.
@@ -167,255 +175,24 @@ pub struct Found {
     pub layer: usize,
 }
 
-/// What is asked of a model.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// Which layer, from 0.
-    pub layer: usize,
-    /// How many heads, if the configuration does not say.
-    pub heads: Option<usize>,
-    /// What stands before the names of the layer, where several layers have the same number.
-    pub prefix: Option<String>,
-    /// Whether later tokens are hidden, if not as usual in the family.
-    pub causal: Option<bool>,
-}
-
-/// A layer out of a model.
-#[derive(Clone, Debug)]
-pub struct Imported {
-    /// In canonical form.
-    pub layer: AttentionLayer,
-    /// Its weights.
-    pub projections: Projections,
-    /// Where it was found.
-    pub found: Found,
-    /// All tensors of the attention module that were used; there are no others but buffers that change nothing.
-    pub tensors: Vec<String>,
-    /// Largest difference between the canonical form and a forward pass by those tensors as they stand in the file, over the largest output.
-    pub gap: f64,
-    /// Whether a configuration names a type of model whose attention is of this form. Otherwise only the tensors speak for it.
-    pub confirmed: bool,
-}
-
-/// Above this the canonical form is not the layer.
-const MOST: f64 = 1e-10;
-
 impl ModelFile {
     /// All layers of self-attention, by their prefixes' numbers.
     pub fn layers(&self) -> Vec<Found> {
-        let mut found: Vec<Found> = self
-            .names()
-            .filter_map(|name| {
-                let (scheme, prefix) = SCHEMES.iter().find_map(|scheme| Some((scheme, at_a_dot(name, &scheme.anchor())?)))?;
-                // A decoder of PyTorch has two attentions; the second one reads its keys elsewhere.
-                let across =
-                    prefix.strip_suffix("multihead_attn.").is_some_and(|p| self.has(&format!("{p}self_attn.in_proj_weight")));
-                (!across).then(|| Found { family: scheme.name, prefix: prefix.to_owned(), layer: last_number(prefix) })
-            })
-            .collect();
-        found.sort_by(|a, b| (a.layer, &a.prefix).cmp(&(b.layer, &b.prefix)));
+        let mut found = self.with_known_names();
+        found.retain(|found| self.attends_elsewhere(found).is_none());
         found
     }
 
-    /// The layer that is asked for in canonical form, checked against a forward pass by all its tensors.
-    pub fn import(&self, request: &Request) -> Result<Imported> {
-        let (projections, found, confirmed) = self.attend(request)?;
-        let scheme = self.scheme(&found)?;
-        let place = format!("{}, layer {}", self.place, found.layer);
-        let layer = projections.fold_at(&place)?;
-        let gap = gap(self, scheme, &found.prefix, &projections, &layer)?;
-        if gap.is_nan() || gap > MOST {
-            let problem = format!("its canonical form differs from the original by {gap:.1e}");
-            return Err(Error::input(place, problem, "look for weights of enormous size"));
-        }
-        let used = scheme.used().into_iter().map(|name| format!("{}{name}", found.prefix));
-        let tensors = used.filter(|name| self.has(name)).collect();
-        Ok(Imported { layer, projections, found, tensors, gap, confirmed })
-    }
-
-    /// The weights of the layer that is asked for, and where they were found.
-    pub fn attention(&self, request: &Request) -> Result<(Projections, Found)> {
-        self.attend(request).map(|(projections, found, _)| (projections, found))
-    }
-
-    fn attend(&self, request: &Request) -> Result<(Projections, Found, bool)> {
-        let confirmed = self.refuse_other_scores()?;
-        let found = self.find(request)?;
-        let scheme = self.scheme(&found)?;
-        self.refuse_other_layer(scheme, &found, request, confirmed)?;
-        let heads = self.heads(request)?;
-        let projections = self.read(scheme, &found, heads, request.causal)?;
-        let place = format!("{}, layer {}", self.place, found.layer);
-        projections.check(&place)?;
-        self.refuse_other_sizes(&projections, &found)?;
-        Ok((projections, found, confirmed))
-    }
-
-    fn scheme(&self, found: &Found) -> Result<&'static Scheme> {
-        SCHEMES.iter().find(|scheme| scheme.name == found.family).ok_or_else(|| self.unknown())
-    }
-
-    fn find(&self, request: &Request) -> Result<Found> {
-        let layers = self.layers();
-        if layers.is_empty() {
-            return Err(self.unknown());
-        }
-        let prefixes =
-            |layers: &[&Found]| layers.iter().take(8).map(|l| format!("'{}'", quoted(&l.prefix))).collect::<Vec<_>>().join(", ");
-        if let Some(prefix) = &request.prefix {
-            let trimmed = prefix.trim_end_matches('.');
-            return layers.iter().find(|l| l.prefix.trim_end_matches('.') == trimmed).cloned().ok_or_else(|| {
-                let all: Vec<&Found> = layers.iter().take(8).collect();
-                Error::input(
-                    &self.place,
-                    format!("no layer has the prefix '{}'", quoted(prefix)),
-                    format!("there are {}", prefixes(&all)),
-                )
-            });
-        }
-        let matching: Vec<&Found> = layers.iter().filter(|l| l.layer == request.layer).collect();
-        match matching[..] {
-            [one] => Ok(one.clone()),
-            [] => {
-                let (first, last) = (layers[0].layer, layers[layers.len() - 1].layer);
-                let problem = format!("it has no layer {}", request.layer);
-                Err(Error::input(&self.place, problem, format!("its layers are {first} to {last}")))
-            }
-            _ => {
-                let problem = format!("several layers have the number {}", request.layer);
-                Err(Error::input(&self.place, problem, format!("give one of the prefixes {}", prefixes(&matching))))
-            }
-        }
-    }
-
-    fn unknown(&self) -> Error {
-        let names: Vec<&str> = self.names().take(6).collect();
-        let more = if self.names().count() > names.len() { ", …" } else { "" };
-        let expected: Vec<String> = SCHEMES.iter().map(|scheme| format!("…{} ({})", scheme.anchor(), scheme.name)).collect();
-        let found = if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
+    /// All layers with names of a family, those that attend elsewhere too.
+    pub(super) fn with_known_names(&self) -> Vec<Found> {
+        let anchors = SCHEMES.each_ref().map(|scheme| (scheme.name, scheme.anchor()));
+        let of = |name: &str| {
+            let (family, prefix) = anchors.iter().find_map(|(family, anchor)| Some((*family, at_a_dot(name, anchor)?)))?;
+            Some(Found { family, prefix: prefix.to_owned(), layer: last_number(prefix) })
         };
-        Error::input(
-            &self.place,
-            format!("has no attention layer that is known (found: {found}{more})"),
-            format!("expected one of {}", expected.join(", ")),
-        )
-    }
-
-    fn heads(&self, request: &Request) -> Result<usize> {
-        let keys = ["num_attention_heads", "n_head", "n_heads", "num_heads"];
-        let number = keys.iter().find_map(|key| self.setting(key)).and_then(Value::as_u64);
-        let stated = number.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
-        match (request.heads, stated) {
-            (Some(given), Some(stated)) if given != stated => {
-                let problem = format!("its configuration says that there are {stated} heads, and {given} were asked for");
-                Err(Error::input(&self.place, problem, "leave --heads out, or mend config.json"))
-            }
-            (Some(heads), _) | (None, Some(heads)) => Ok(heads),
-            (None, None) => {
-                let problem = "the tensors do not say how many heads share them, and no config.json beside them does";
-                Err(Error::input(&self.place, problem, "give their number with --heads"))
-            }
-        }
-    }
-
-    /// Refuses weights that the configuration contradicts.
-    fn refuse_other_sizes(&self, projections: &Projections, found: &Found) -> Result<()> {
-        let (heads, d, r) = (projections.heads, projections.q.nrows(), projections.head_dim());
-        let wanted = [
-            ("num_key_value_heads", heads),
-            ("num_kv_heads", heads),
-            ("head_dim", r),
-            ("attention_head_size", r),
-            ("hidden_size", d),
-            ("n_embd", d),
-            ("dim", d),
-        ];
-        for (key, size) in wanted {
-            if let Some(stated) = self.setting(key).and_then(Value::as_u64)
-                && stated != size as u64
-            {
-                let problem =
-                    format!("its configuration says {key} = {stated}, and the weights of {} say {size}", layer_name(found));
-                return Err(Error::input(
-                    &self.place,
-                    problem,
-                    "give the configuration of this model; heads that share keys are not of this form",
-                ));
-            }
-        }
-        let pruned = self.setting("pruned_heads").and_then(|pruned| pruned.get(found.layer.to_string()));
-        if pruned.and_then(Value::as_array).is_some_and(|heads| !heads.is_empty()) {
-            let problem = format!("its configuration says that heads of {} are pruned", layer_name(found));
-            return Err(Error::input(
-                &self.place,
-                problem,
-                "give the number of the heads that are left in a config.json without pruned_heads",
-            ));
-        }
-        Ok(())
-    }
-
-    fn read(&self, scheme: &Scheme, found: &Found, heads: usize, causal: Option<bool>) -> Result<Projections> {
-        let prefix = &found.prefix;
-        let weight = |name: &str| -> Result<Mat<f64>> {
-            let stored = self.matrix(&format!("{prefix}{name}"))?;
-            Ok(if scheme.input_first { stored } else { stored.transpose().to_owned() })
-        };
-        let bias = |name: &str, w: &Mat<f64>| self.vector(&format!("{prefix}{name}"), w.ncols());
-        let ([q, k, v], mut biases) = match scheme.parts {
-            Parts::Three(names) => {
-                let [q, k, v] = names.map(|name| weight(&format!("{name}.weight")));
-                let (q, k, v) = (q?, k?, v?);
-                let biases = [(names[0], &q), (names[1], &k), (names[2], &v)].map(|(name, w)| bias(&format!("{name}.bias"), w));
-                let [b_q, b_k, b_v] = biases;
-                ([q, k, v], [b_q?, b_k?, b_v?])
-            }
-            Parts::Fused(_) | Parts::InProj => {
-                let names = match scheme.parts {
-                    Parts::Fused(name) => [format!("{name}.weight"), format!("{name}.bias")],
-                    _ => ["in_proj_weight".to_owned(), "in_proj_bias".to_owned()],
-                };
-                let all = weight(&names[0])?;
-                let biases = bias(&names[1], &all)?;
-                if !all.ncols().is_multiple_of(3) || biases.len() != all.ncols() {
-                    let problem = format!("it has {} columns and {} biases", all.ncols(), biases.len());
-                    let place = format!("{}, {}{}", self.place, quoted(prefix), names[0]);
-                    return Err(Error::input(place, problem, "queries, keys and values must have as many each"));
-                }
-                let third = all.ncols() / 3;
-                let part = |i: usize| (all.subcols(i * third, third).to_owned(), biases[i * third..(i + 1) * third].to_vec());
-                let [(q, b_q), (k, b_k), (v, b_v)] = [0, 1, 2].map(part);
-                ([q, k, v], [b_q, b_k, b_v])
-            }
-        };
-        if let Some(start) = scheme.separate_biases {
-            for ((name, w), bias) in SEPARATE.iter().zip([&q, &k, &v]).zip(&mut biases) {
-                let name = format!("{prefix}{start}{name}");
-                if self.has(&name) {
-                    *bias = self.vector(&name, w.ncols())?;
-                }
-            }
-        }
-        let [q_bias, k_bias, v_bias] = biases;
-        let o = weight(&format!("{}.weight", scheme.output))?;
-        let o_bias = bias(&format!("{}.bias", scheme.output), &o)?;
-        let head_dim = (q.ncols() / heads.max(1)).max(1) as f64;
-        let flag = |key: &str| self.setting(key).and_then(Value::as_bool);
-        let mut scale = if flag("scale_attn_weights") == Some(false) { 1.0 } else { 1.0 / head_dim.sqrt() };
-        if flag("scale_attn_by_inverse_layer_idx") == Some(true) {
-            scale /= found.layer as f64 + 1.0;
-        }
-        let decoder = ["is_decoder", "is_causal"].iter().any(|key| flag(key) == Some(true));
-        let mask = match causal {
-            Some(true) => Mask::Causal,
-            Some(false) => Mask::None,
-            None if decoder => Mask::Causal,
-            None => self.mask_of_file().unwrap_or(scheme.mask),
-        };
-        Ok(Projections { heads, scale, mask, q, k, v, o, q_bias, k_bias, v_bias, o_bias })
+        let mut found: Vec<Found> = self.names().filter_map(of).collect();
+        found.sort_by(|a, b| (a.layer, &a.prefix).cmp(&(b.layer, &b.prefix)));
+        found
     }
 }
 

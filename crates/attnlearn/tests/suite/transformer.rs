@@ -3,7 +3,7 @@
 use crate::common::safetensors;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::Mat;
-use attnlearn::transformer::{ModelFile, Projections, ROUNDING, Request, Style};
+use attnlearn::transformer::{Lost, ModelFile, Projections, ROUNDING, Request, Style};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -252,6 +252,12 @@ fn models_in_several_files() {
         let message = refusal(&index, &request(0));
         assert!(message.contains(said), "{message}");
     }
+    // A tensor that stands in two files: which of them is read would be chance.
+    let (one, other) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
+    std::fs::write(at(other), doubles(&all)).expect("a file");
+    std::fs::write(&index, format!(r#"{{"weight_map": {{"a": "{one}", "b": "{other}"}}}}"#)).expect("a file");
+    let message = refusal(&index, &request(0));
+    assert!(message.contains(one) && message.contains(other) && message.contains("stands in"), "{message}");
     let empty = tempfile::tempdir().expect("a folder");
     assert!(refusal(empty.path(), &request(0)).contains("neither"));
 }
@@ -331,6 +337,59 @@ fn what_is_written_is_read_back() {
         let x = tokens(5, 1);
         same(&apply(&read.fold().expect("finite"), &x), &apply(&layer, &x), 1e-11);
     }
+}
+
+/// Who reads a file divides scores by `√r`: what was imported with another scale is the same function all the same.
+#[test]
+fn other_scales_are_written_too() {
+    for config in [r#"{"n_head": 3, "scale_attn_weights": false}"#, r#"{"n_head": 3, "scale_attn_by_inverse_layer_idx": true}"#] {
+        let raw = Raw::new(7);
+        let (_folder, path) = model(&raw.named("gpt2", "h.4."), config);
+        let (projections, _) = ModelFile::open(&path).and_then(|model| model.attention(&request(4))).expect("a layer");
+        let wanted = apply(&projections.fold().expect("finite"), &tokens(5, 1));
+        std::fs::write(&path, projections.to_bytes(Style::Gpt2, 4).expect("weights")).expect("a file");
+        std::fs::write(path.with_file_name("config.json"), "{}").expect("a file");
+        let (read, _) = ModelFile::open(&path).and_then(|model| model.attention(&request(4))).expect("a layer");
+        same(&apply(&read.fold().expect("finite"), &tokens(5, 1)), &wanted, 1e-12);
+    }
+}
+
+/// Losses are measured at any size: squares of enormous and of tiny numbers are none.
+#[test]
+fn losses_are_seen_at_any_size() {
+    let usual = layer(Mask::None, 5);
+    for by in [1.0, 1e160, 1e200, 1e-170, 1e-300] {
+        let grown = |theta: bool| {
+            let heads = usual.heads().iter().map(|head| Head {
+                theta: Theta::Dense(head.theta.to_dense() * faer::Scale(if theta { by } else { 1.0 })),
+                key_bias: head.key_bias.as_ref().map(|c| c.iter().map(|c| by * c).collect()),
+                w: &head.w * faer::Scale(by),
+            });
+            AttentionLayer::new(heads.collect(), None, Mask::None).expect("finite")
+        };
+        for layer in [grown(true), grown(false)] {
+            // No room for c, and no room for Θ and W.
+            for r in [3, 2] {
+                let (lost, wanted) =
+                    (Projections::unfold(&layer, r).expect("factors").1, Projections::unfold(&usual, r).expect("factors").1);
+                for (lost, wanted) in lost.iter().zip(&wanted) {
+                    let pairs = [(lost.theta, wanted.theta), (lost.w, wanted.w), (lost.key_bias, wanted.key_bias)];
+                    for (lost, wanted) in pairs {
+                        assert!((lost - wanted).abs() < 1e-9, "{by:e}: {lost} {wanted}");
+                    }
+                    assert!(wanted.worst() > 1e-3 && lost.what() == wanted.what());
+                }
+            }
+            // A free column takes what is left, and the dimension that is named has room.
+            assert_eq!(Projections::head_dim_for(&layer, Style::Factors).expect("finite"), Some(4), "{by:e}");
+            let (projections, lost) = Projections::unfold(&layer, 4).expect("factors");
+            assert!(lost.iter().all(|lost| lost.worst() < 1e-12), "{by:e}: {lost:?}");
+            assert!(projections.to_bytes(Style::Factors, 0).is_ok());
+        }
+    }
+    // What is not a number is a loss.
+    let lost = Lost { theta: 0.0, key_bias: f64::NAN, w: 0.5 };
+    assert!(lost.worst().is_infinite() && lost.what() == "c");
 }
 
 /// The head dimension that is named has room for the layer, and one less has not; a family's own divisors count.
