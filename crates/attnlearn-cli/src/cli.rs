@@ -59,6 +59,13 @@ pub struct Shared {
     pub color: Colour,
 }
 
+impl Shared {
+    /// The file that the JSON is to go to; none if it goes to standard output, which has a name in some systems too.
+    pub fn json_file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| ![Path::new("-"), Path::new("/dev/stdout")].contains(path))
+    }
+}
+
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::Args),
@@ -105,7 +112,7 @@ impl Command {
 impl Cli {
     /// The files that are read and written, the shared flags' too.
     fn files(&self) -> Files {
-        self.command.files().write(self.shared.json.as_ref().filter(|path| *path != Path::new("-")))
+        self.command.files().write(self.shared.json_file())
     }
 
     /// Refuses what can be told from the flags alone: outputs over inputs, and a result of what has none.

@@ -15,7 +15,7 @@ pub use block::{Block, block_bytes, check_size};
 pub use file::{
     AtomicFile, Claim, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
     SetColumns, SetFile, SetWriter, Targets, TensorSummary, destination, inspect, mapped_file, open_sets, remove_partial_files,
-    write_atomically,
+    try_remove_partial_files, write_atomically,
 };
 #[cfg(feature = "parquet")]
 pub use file::{PARQUET_THREAD, ParquetSets};

@@ -20,7 +20,7 @@ mod sets;
 mod tensor;
 mod writer;
 
-pub use atomic::{AtomicFile, destination, remove_partial_files, write_atomically};
+pub use atomic::{AtomicFile, destination, remove_partial_files, try_remove_partial_files, write_atomically};
 pub use bytes::mapped_file;
 pub use claim::Claim;
 pub use examples::{ExampleFile, InputFile};
