@@ -72,19 +72,28 @@ impl Dtype {
         }
     }
 
+    /// Whether this format holds a number: as it is, or nearly where it has a fraction.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::I8 => f64::from(value as i8) - value == 0.0,
+            Self::U8 => f64::from(value as u8) - value == 0.0,
+            Self::Bool => f64::from(u8::from(value > 0.5)) - value == 0.0,
+            Self::I32 => f64::from(value as i32) - value == 0.0,
+            Self::I64 => (value as i64) as f64 - value == 0.0,
+            Self::F32 => (value as f32).is_finite(),
+            Self::F64 => value.is_finite(),
+        }
+    }
+
+    /// Which of the numbers is the first that it does not hold.
+    pub(crate) fn refuses<T: Real>(self, values: &[T]) -> Option<usize> {
+        values.iter().position(|value| !self.holds(value.to_f64()))
+    }
+
     /// Appends `values` to `bytes`; fails with the first that this format cannot hold.
     pub(crate) fn encode<T: Real>(self, values: &[T], bytes: &mut Vec<u8>) -> Result<(), f64> {
         for value in values.iter().map(|v| v.to_f64()) {
-            let fits = match self {
-                Self::I8 => f64::from(value as i8) - value == 0.0,
-                Self::U8 => f64::from(value as u8) - value == 0.0,
-                Self::Bool => f64::from(u8::from(value > 0.5)) - value == 0.0,
-                Self::I32 => f64::from(value as i32) - value == 0.0,
-                Self::I64 => (value as i64) as f64 - value == 0.0,
-                Self::F32 => (value as f32).is_finite(),
-                Self::F64 => value.is_finite(),
-            };
-            if !fits {
+            if !self.holds(value) {
                 return Err(value);
             }
             match self {
