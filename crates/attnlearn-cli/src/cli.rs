@@ -36,7 +36,7 @@ Examples:
   attnlearn compare teacher.safetensors layer.safetensors
   attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
   attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
-  attnlearn lab run all --out lab                       every experiment, with a report to look at
+  attnlearn lab run all --out lab                       every experiment, with a report (built with --features full)
 
 Exit codes:
   0 done · 1 ran, but did not recover or confirm a layer (it says why) · 2 bad input or usage · 130 interrupted";
@@ -200,9 +200,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
 /// What the argument parser has to say, on one line; help and version are printed as they are.
 fn explain(error: &clap::Error, arguments: &[OsString]) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A reader that has gone away needs no help.
-        let _ = error.print();
-        return Failure::Shown;
+        return match error.print() {
+            // A reader that has gone away needs no help.
+            Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => {
+                Failure::Run(Error::Io { place: "standard output".into(), source })
+            }
+            _ => Failure::Shown,
+        };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::Usage("no command given; try 'attnlearn --help'".into());

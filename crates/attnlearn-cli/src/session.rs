@@ -86,12 +86,20 @@ impl Session {
 
     /// A progress bar over `total` units, on standard error when that is a terminal.
     pub fn bar(&self, total: u64, what: &'static str) -> Bar {
-        if self.shows_progress() { Bar::new(total, what, self.colour_bars) } else { Bar::hidden() }
+        match (self.shows_progress(), self.wants_signs()) {
+            (true, _) => Bar::new(total, what, self.colour_bars),
+            (false, true) => Bar::told(Some(total), what),
+            (false, false) => Bar::hidden(),
+        }
     }
 
     /// A sign of life during work of unknown length, likewise.
     pub fn spinner(&self) -> Bar {
-        if self.shows_progress() { Bar::spinner(self.colour_bars) } else { Bar::hidden() }
+        match (self.shows_progress(), self.wants_signs()) {
+            (true, _) => Bar::spinner(self.colour_bars),
+            (false, true) => Bar::told(None, "at work"),
+            (false, false) => Bar::hidden(),
+        }
     }
 
     /// Whether there is somebody to watch.

@@ -66,7 +66,7 @@ fn what_was_ignored_stays_ignored() {
 #[test]
 fn they_all_leave_nothing_behind() {
     let bench = Workbench::new();
-    for signal in ["-INT", "-TERM", "-HUP"] {
+    for signal in ["-INT", "-TERM", "-HUP", "-QUIT", "-XCPU"] {
         let mut child = piped(bench.command("generate -o e.npz --examples 1e9"));
         wait_for(&mut child, || is_writing(&bench));
         send(&child, signal);

@@ -386,3 +386,41 @@ pub fn open_sets(path: &Path, targets: Targets) -> Result<Box<dyn SetSource>> {
     }
     Ok(Box::new(SetFile::open(path, targets)?))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use std::io;
+
+    struct Full;
+
+    impl TensorSink for Full {
+        fn write(&mut self, _: usize, _: &[u8]) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn finish(self: Box<Self>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Once the disk has refused a part, there is no going on: the tensors are out of step.
+    #[test]
+    fn a_file_that_was_torn_is_not_completed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sets.npz");
+        let shape = SetShape { keys: 1, d: 1, targets: 1 };
+        let columns = SetColumns { x: Some(Dtype::F64), y: Some(Dtype::F64), length: false, weight: false };
+        let mut writer = SetWriter::create(&path, shape, 1, columns).unwrap();
+        let mut block = SetBlock::new(shape);
+        block.push(&[1.0, 2.0], &[3.0], 1.0);
+        let whole = std::mem::replace(&mut writer.sink, Box::new(Full));
+        writer.append(&block).unwrap_err();
+        writer.sink = whole;
+        let said = writer.append(&block).unwrap_err().to_string();
+        assert!(said.ends_with("an earlier block could not be written whole; begin the file again"), "{said}");
+        assert!(writer.finish().is_err());
+        assert!(!path.exists());
+    }
+}
