@@ -267,6 +267,15 @@ mod tests {
         ask(1 << 23, "x", "").expect("8 MiB are there");
     }
 
+    /// What is asked and the head room are needed, and that is said: never less than what there is.
+    #[test]
+    fn a_refusal_counts_the_head_room() {
+        let bytes = u128::from(available().bytes) - u128::from(HEAD_ROOM) / 2;
+        let said = ask(bytes, "x", "give less").unwrap_err().to_string();
+        let needed = Size(bytes + u128::from(HEAD_ROOM));
+        assert!(said.starts_with(&format!("x: {needed} of memory are needed and ")), "{said}");
+    }
+
     #[test]
     fn tables_of_the_system_are_read() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units\n\

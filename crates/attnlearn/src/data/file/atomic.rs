@@ -105,6 +105,11 @@ impl Temporary {
         self.file.as_file()
     }
 
+    #[cfg(feature = "parquet")]
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Removes what runs that were killed have left of files like this one; what cannot be removed is not in the way. Tells whether another
     /// such file is in use.
     pub(super) fn sweep(folder: &Path, name: &OsStr, suffix: &str, own: Option<&Self>) -> bool {

@@ -167,7 +167,12 @@ pub(super) fn targets_in(contents: &Contents) -> Option<Result<FileKind>> {
 impl SetFile {
     /// Maps a file and checks its header; no set is read.
     pub fn open(path: &Path, targets: Targets) -> Result<Self> {
-        Self::read(Bytes::open(path)?, &path.display().to_string(), targets)
+        Self::open_as(path, &path.display().to_string(), targets)
+    }
+
+    /// The same of a file that errors will call `place`.
+    pub(super) fn open_as(path: &Path, place: &str, targets: Targets) -> Result<Self> {
+        Self::read(Bytes::open(path)?, place, targets)
     }
 
     /// Sets in memory, in the format of a file; errors will call them `place`.
