@@ -36,7 +36,7 @@ Examples:
   attnlearn compare teacher.safetensors layer.safetensors
   attnlearn generate -o sets.npz --examples 4000 --target average:p=3 --d 16
   attnlearn fit sets.npz --model rfa --heads 200 --ridge auto -o model.safetensors
-  attnlearn lab run all --out lab                       every experiment, with a report to look at
+  attnlearn lab run all --out lab                       every experiment, with a report (built with --features full)
 
 Exit codes:
   0 done · 1 ran, but did not recover or confirm a layer (it says why) · 2 bad input or usage · 130 interrupted";
@@ -57,6 +57,13 @@ pub struct Shared {
     /// When to use colours; `auto` is at a terminal, unless NO_COLOR is set.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = "Shared options")]
     pub color: Colour,
+}
+
+impl Shared {
+    /// The file that the JSON is to go to; none if it goes to standard output, which has a name in some systems too.
+    pub fn json_file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| ![Path::new("-"), Path::new("/dev/stdout")].contains(path))
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -105,7 +112,7 @@ impl Command {
 impl Cli {
     /// The files that are read and written, the shared flags' too.
     fn files(&self) -> Files {
-        self.command.files().write(self.shared.json.as_ref().filter(|path| *path != Path::new("-")))
+        self.command.files().write(self.shared.json_file())
     }
 
     /// Refuses what can be told from the flags alone: outputs over inputs, and a result of what has none.
@@ -193,9 +200,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Ending, Fail
 /// What the argument parser has to say, on one line; help and version are printed as they are.
 fn explain(error: &clap::Error, arguments: &[OsString]) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A reader that has gone away needs no help.
-        let _ = error.print();
-        return Failure::Shown;
+        return match error.print() {
+            // A reader that has gone away needs no help.
+            Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => {
+                Failure::Run(Error::Io { place: "standard output".into(), source })
+            }
+            _ => Failure::Shown,
+        };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::Usage("no command given; try 'attnlearn --help'".into());

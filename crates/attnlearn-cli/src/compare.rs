@@ -135,8 +135,11 @@ impl Plan {
     pub fn run(self, session: &Session) -> Result<Ending> {
         let (console, settings) = (&session.console, &self.settings);
         let comparison = Comparison::new(&self.reference, &self.layer, settings.tolerance)?;
-        let functional =
-            self.reference.functional_error(&self.layer, settings.k, settings.inputs, settings.examples, settings.seed)?;
+        let functional = {
+            let bar = session.bar(settings.examples, "sequences");
+            let (k, inputs, n, seed) = (settings.k, settings.inputs, settings.examples, settings.seed);
+            self.reference.functional_error(&self.layer, k, inputs, n, seed, &bar)?
+        };
 
         say_canonical(console, "reference", &self.reference, &comparison.reference);
         say_canonical(console, "layer", &self.layer, &comparison.other);

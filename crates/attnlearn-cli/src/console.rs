@@ -162,9 +162,19 @@ fn style(text: &str) -> usize {
 
 /// One line on standard error, under the program's name.
 pub fn complain(message: &str) {
-    let one_line = printable(&message.replace(['\n', '\r'], " "), false);
+    let one_line = printable(&shortened(&message.replace(['\n', '\r'], " ")), false);
     // If standard error is gone there is nowhere left to say so.
     let _ = writeln!(io::stderr().lock(), "attnlearn: {one_line}");
+}
+
+/// A message is not meant to be a page, whatever the arguments are that it repeats: long words are cut.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 1000;
+    let cut = |word: &str| match word.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
+    };
+    message.split(' ').map(cut).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

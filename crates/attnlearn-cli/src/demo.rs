@@ -105,7 +105,6 @@ impl Plan {
             sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?
         };
         let seconds = begun.elapsed().as_secs_f64();
-        interrupt::check()?;
 
         let compare = |stage: &Option<Stage>| {
             stage.as_ref().map(|stage| Comparison::new(&self.teacher, &stage.layer, SAME_HEAD)).transpose()

@@ -244,7 +244,8 @@ impl Args {
         };
         let model = match self.model {
             Kind::KernelRfa | Kind::KernelRfmlp if mean.is_some() => {
-                return Err(Error::input("--mean", "this model's weights have none", "leave it out, or use kernel-brfa"));
+                let flag = if self.mean.is_some() { "--mean" } else { "--mean-scale" };
+                return Err(Error::input(flag, "this model's weights have none", "leave it out, or use kernel-brfa"));
             }
             Kind::KernelRfa => return Ok(FitSpec::Kernel(KernelSpec::Rfa)),
             Kind::KernelRfmlp => return Ok(FitSpec::Kernel(KernelSpec::Rfmlp)),
@@ -335,6 +336,10 @@ impl Plan {
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.remove()?;
         }
-        Ok(if found.reached { Ending::Done } else { Ending::NotRecovered })
+        if found.reached {
+            return Ok(Ending::Done);
+        }
+        session.insist(NOT_REACHED);
+        Ok(Ending::NotRecovered)
     }
 }

@@ -80,6 +80,9 @@ impl SetFlags {
                 return Err(Error::input("--inputs", "sets are not drawn as boolean", "use sphere or gaussian"));
             }
         };
+        if common.x_dtype == Dtype::I8 {
+            return Err(Error::input("--x-dtype", "i8 holds nothing but inputs of ±1", "use f32 or f64 for sets"));
+        }
         let inputs = SetInputs { tokens, d: common.d, keys: self.keys, min_keys: self.min_keys.unwrap_or(self.keys) };
         inputs.check()?;
         check_sets_size(SetShape { keys: inputs.keys, d: inputs.d, targets: 1 }, common.examples, "--keys, --d")?;

@@ -6,13 +6,13 @@ use crate::heatmap::{self, Panel};
 use crate::inspect_sets::{SetSample, describe, say_model};
 use crate::output::Files;
 use crate::session::Session;
-use attnlearn::Result;
 use attnlearn::data::{
     Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, Targets, check_size, inspect, open_sets,
 };
 use attnlearn::layer::AttentionLayer;
-use attnlearn::linalg::{Mat, frobenius, inner};
+use attnlearn::linalg::{Mat, Moments, frobenius, inner};
 use attnlearn::words::{self, quoted};
+use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -113,38 +113,11 @@ struct Sample {
     y_variance: Option<f64>,
 }
 
-/// Count, sum and sum of squares.
-#[derive(Default)]
-pub struct Sums {
-    n: f64,
-    sum: f64,
-    squares: f64,
-}
-
-impl Sums {
-    /// Adds numbers.
-    pub fn add(&mut self, values: &[f64]) {
-        self.n += values.len() as f64;
-        self.sum += values.iter().sum::<f64>();
-        self.squares += values.iter().map(|v| v * v).sum::<f64>();
-    }
-
-    /// Their mean, 0 if there are none.
-    pub fn mean(&self) -> f64 {
-        self.sum / self.n.max(1.0)
-    }
-
-    /// Their variance, 0 if there are none.
-    pub fn variance(&self) -> f64 {
-        (self.squares / self.n.max(1.0) - self.mean() * self.mean()).max(0.0)
-    }
-}
-
 impl Sample {
     /// Reads the first blocks.
     fn read(shape: Shape, has_outputs: bool, fill: impl Fn(u64, &mut Block<f64>) -> Result<()>) -> Result<Self> {
         let mut block = Block::new(shape);
-        let (mut x, mut y, mut n, mut signs) = (Sums::default(), Sums::default(), 0, true);
+        let (mut x, mut y, mut n, mut signs) = (Moments::default(), Moments::default(), 0, true);
         for index in 0..BLOCKS {
             fill(index, &mut block)?;
             if block.is_empty() {
@@ -155,9 +128,9 @@ impl Sample {
                 for a in 0..shape.k {
                     let token = block.token(i, a);
                     signs &= token.iter().all(|v| (v.abs() - 1.0).abs() <= 0.0);
-                    x.add(&token);
+                    x.merge(&Moments::of(token.iter()));
                     if has_outputs {
-                        y.add(&block.output(i, a));
+                        y.merge(&Moments::of(block.output(i, a).iter()));
                     }
                 }
             }
@@ -192,6 +165,10 @@ impl Args {
     pub fn run(self, session: &Session) -> Result<Ending> {
         let console = &session.console;
         let summary = inspect(&self.file)?;
+        if self.maps && !matches!(summary.content, FileKind::Layer { .. }) {
+            let problem = format!("{} is no layer, and nothing else has attention matrices", summary.path);
+            return Err(Error::input("--maps", problem, "leave it out"));
+        }
         say_summary(console, &summary);
         let mut report = InspectReport { file: &summary, heads: None, cosines: None, sample: None, sets: None };
         match &summary.content {
@@ -288,7 +265,7 @@ fn say_summary(console: &Console, summary: &FileSummary) {
     }
 }
 
-/// Without control characters, and not too long.
+/// Without control characters, and not too long: unlike [`quoted`], it leaves the quotes of JSON alone.
 fn printable(text: &str) -> String {
     const MOST: usize = 200;
     let clean: String = text.chars().map(|c| if c.is_control() { '�' } else { c }).take(MOST).collect();

@@ -1,10 +1,10 @@
 //! What `attnlearn inspect` says about files of sets and fitted models.
 
 use crate::console::{Console, grouped, number};
-use crate::inspect::Sums;
 use attnlearn::Result;
 use attnlearn::data::ModelSummary;
 use attnlearn::features::{KernelSpec, Mean, Precision, SetBlock, SetSource};
+use attnlearn::linalg::Moments;
 use serde::Serialize;
 
 /// Targets that are shown one by one; the JSON has all of them.
@@ -22,14 +22,14 @@ pub struct SetSample {
     x_mean: f64,
     x_variance: f64,
     /// Of every target.
-    y: Vec<Moments>,
+    y: Vec<Spread>,
     /// The smallest and the largest weight.
     weights: [f64; 2],
 }
 
 /// Of one target.
 #[derive(Serialize)]
-struct Moments {
+struct Spread {
     mean: f64,
     variance: f64,
 }
@@ -39,8 +39,8 @@ impl SetSample {
     pub fn read(source: &dyn SetSource, blocks: u64) -> Result<Self> {
         let shape = source.shape();
         let mut block = SetBlock::new(shape);
-        let (mut n, mut unit, mut x) = (0, true, Sums::default());
-        let mut y: Vec<Sums> = (0..shape.targets).map(|_| Sums::default()).collect();
+        let (mut n, mut unit, mut x) = (0, true, Moments::default());
+        let mut y: Vec<Moments> = (0..shape.targets).map(|_| Moments::default()).collect();
         let (mut lengths, mut weights) = ([usize::MAX, 0], [f64::INFINITY, 0.0f64]);
         for index in 0..blocks.min(source.blocks()) {
             source.fill(index, &mut block)?;
@@ -48,14 +48,14 @@ impl SetSample {
             for i in 0..block.len() {
                 for token in block.query(i).chunks_exact(shape.d).chain(block.keys(i).chunks_exact(shape.d)) {
                     unit &= (token.iter().map(|v| v * v).sum::<f64>() - 1.0).abs() < 1e-5;
-                    x.add(token);
+                    x.merge(&Moments::of(token.iter()));
                 }
-                block.targets(i).iter().zip(&mut y).for_each(|(v, sums)| sums.add(&[*v]));
+                block.targets(i).iter().zip(&mut y).for_each(|(v, sums)| sums.merge(&Moments::of([*v].iter())));
                 lengths = [lengths[0].min(block.lengths[i]), lengths[1].max(block.lengths[i])];
                 weights = [weights[0].min(block.weights[i]), weights[1].max(block.weights[i])];
             }
         }
-        let y = y.iter().map(|sums| Moments { mean: sums.mean(), variance: sums.variance() }).collect();
+        let y = y.iter().map(|sums| Spread { mean: sums.mean(), variance: sums.variance() }).collect();
         Ok(Self { n, lengths, unit, x_mean: x.mean(), x_variance: x.variance(), y, weights })
     }
 

@@ -1,56 +1,43 @@
 //! When memory runs out although it was asked for: one line and exit code 2, not an abort.
 //!
 //! The library asks before it takes what follows from input ([`attnlearn::memory`]). What an estimate missed, or what another program took
-//! in the meantime, ends here. A little is kept in reserve, so that there is room to remove partial files and to say what happened; should
-//! that fail too, the usual abort follows.
+//! in the meantime, ends here: within the allocator, on whatever thread, whatever that holds. So the end waits for nobody, hands no work to
+//! other threads, and needs no memory itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The system's allocator, and an end with dignity.
 pub struct LastResort;
 
-/// What is kept in reserve.
-const RESERVE: Layout = match Layout::from_size_align(1 << 20, 64) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a size and a power of two"),
-};
-static KEPT: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether a thread ends the program.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread is already saying so. Needs no allocation and no destructor.
+    /// Whether it is this one. Needs no allocation and no destructor.
     static ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl LastResort {
-    /// Sets the reserve aside.
-    #[allow(unsafe_code)]
-    pub fn prepare() {
-        // SAFETY: the size is not zero.
-        KEPT.store(unsafe { System.alloc(RESERVE) }, Ordering::Relaxed);
+/// Ends the program; returns only if this thread already tries to, and then the usual abort follows. Out of an allocator nothing may unwind:
+/// out of a function of this kind nothing does, a panic aborts.
+#[cold]
+extern "C" fn end(size: usize) {
+    if ENDING.replace(true) {
+        return;
     }
-
-    /// Ends the program; returns only if this thread already tries to.
-    #[cold]
-    #[allow(unsafe_code)]
-    fn end(layout: Layout) {
-        if ENDING.replace(true) {
-            return;
-        }
-        let kept = KEPT.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        if !kept.is_null() {
-            // SAFETY: `prepare` allocated it with this layout, and nobody else has it any more.
-            unsafe { System.dealloc(kept, RESERVE) };
-        }
-        attnlearn::data::remove_partial_files(|| {
-            let size = attnlearn::memory::Size(layout.size() as u128);
-            let there = attnlearn::memory::available();
-            let there = format!("{} are {}", attnlearn::memory::Size(there.bytes.into()), there.limit);
-            crate::console::complain(&format!("memory: {size} more are needed and {there}; give less, or allow more"));
-            std::process::exit(2);
-        });
+    while ENDED.swap(true, Ordering::Relaxed) {
+        // Another thread was first. Without memory there is nothing to go on with, and no abort is to come before its line.
+        std::thread::sleep(Duration::from_secs(3600));
     }
+    attnlearn::data::try_remove_partial_files(|| {
+        let size = attnlearn::memory::Size(size as u128);
+        // If standard error is gone there is nowhere left to say so.
+        let _ = writeln!(std::io::stderr(), "attnlearn: memory: {size} more are needed than there are; give less, or allow more");
+        std::process::exit(2);
+    });
 }
 
 // SAFETY: every call is passed on to the system's allocator, with what it was given; what that returns is returned.
@@ -61,7 +48,7 @@ unsafe impl GlobalAlloc for LastResort {
         // SAFETY: the caller keeps the promises.
         let place = unsafe { System.alloc(layout) };
         if place.is_null() {
-            Self::end(layout);
+            end(layout.size());
         }
         place
     }
@@ -77,7 +64,7 @@ unsafe impl GlobalAlloc for LastResort {
         // SAFETY: as above.
         let place = unsafe { System.alloc_zeroed(layout) };
         if place.is_null() {
-            Self::end(layout);
+            end(layout.size());
         }
         place
     }
@@ -87,7 +74,7 @@ unsafe impl GlobalAlloc for LastResort {
         // SAFETY: as above.
         let moved = unsafe { System.realloc(place, layout, size) };
         if moved.is_null() {
-            Self::end(Layout::from_size_align(size, layout.align()).unwrap_or(layout));
+            end(size);
         }
         moved
     }

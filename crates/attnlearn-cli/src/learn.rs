@@ -308,5 +308,5 @@ fn curve(session: &Session, outcome: &Outcome) {
         })
         .collect();
     session.console.heading("Error against size");
-    session.console.table(["heads", "unknowns", "held-out NMSE", ""], &rows);
+    session.console.table(["heads", "unknowns", "NMSE, choosing", ""], &rows);
 }

@@ -15,18 +15,23 @@ const EVERY: Duration = Duration::from_secs(30);
 
 /// Says when the next sign of life is due.
 #[derive(Debug)]
-struct SignOfLife {
+pub struct SignOfLife {
     every: Duration,
     last: Instant,
 }
 
 impl SignOfLife {
+    /// Every half minute, from now on.
+    pub fn begin() -> Self {
+        Self::new(EVERY)
+    }
+
     fn new(every: Duration) -> Self {
         Self { every, last: Instant::now() }
     }
 
     /// Whether so much time has passed since the last one; then this is it.
-    fn is_due(&mut self, now: Instant) -> bool {
+    pub fn is_due(&mut self, now: Instant) -> bool {
         let due = now.saturating_duration_since(self.last) >= self.every;
         if due {
             self.last = now;

@@ -56,7 +56,6 @@ use std::process::ExitCode;
 static MEMORY: last_resort::LastResort = last_resort::LastResort;
 
 fn main() -> ExitCode {
-    last_resort::LastResort::prepare();
     quiet_parquet();
     match cli::run(std::env::args_os()) {
         Ok(Ending::Done) => ExitCode::SUCCESS,

@@ -89,10 +89,10 @@ impl Place {
         Self::Nowhere(resolved(&end).unwrap_or(end))
     }
 
-    /// Names of files that are not there yet may differ in case and mean one file, depending on the file system: that is not tried.
+    /// Names of files that are not there yet may differ in case and mean one file, where that is usual.
     fn same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Nowhere(a), Self::Nowhere(b)) => {
+            (Self::Nowhere(a), Self::Nowhere(b)) if cfg!(any(windows, target_vendor = "apple")) => {
                 let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
                 a.parent() == b.parent() && name(a) == name(b)
             }

@@ -98,7 +98,7 @@ impl Run<'_> {
                 if i == search.chosen { "chosen" } else { "" }.into(),
             ]
         };
-        let columns = ["heads", "rank", "biases", "unknowns", "NMSE", "held-out NMSE", ""].map(String::from).into();
+        let columns = ["heads", "rank", "biases", "unknowns", "NMSE", "NMSE, choosing", ""].map(String::from).into();
         let rows = search.tries.iter().enumerate().map(tried).collect();
         page.tables.insert(0, Table { caption: "Forms that were tried, in their order.".into(), columns, rows });
         page.figures.splice(0..0, size_figure(search));
@@ -210,7 +210,7 @@ fn size_figure(search: &Search) -> Option<Figure> {
     };
     let series = [(false, "without biases"), (true, "with biases")].map(|(biases, label)| Series::new(label, points(biases)));
     let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
-    let chart = Chart { title: String::new(), x: Axis::log("unknowns"), y: Axis::log("held-out NMSE"), series };
+    let chart = Chart { title: String::new(), x: Axis::log("unknowns"), y: Axis::log("NMSE, choosing"), series };
     (search.tries.len() > 1).then(|| Figure {
         name: "size".into(),
         title: "Error against size".into(),

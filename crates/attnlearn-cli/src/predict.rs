@@ -78,7 +78,8 @@ impl Plan {
             let bar = session.bar(n, "sets");
             each_block(self.data.as_ref(), &bar, |block| {
                 let y = prediction.predict(block)?;
-                writer.append(&SetBlock { shape, y, ..block.clone() })
+                // Nothing else of it is written.
+                writer.append(&SetBlock { shape, x: Vec::new(), lengths: block.lengths.clone(), y, weights: Vec::new() })
             })?;
         }
         writer.finish()?;

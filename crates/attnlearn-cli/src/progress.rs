@@ -1,14 +1,16 @@
 //! Progress on standard error, for those who watch.
 
-use crate::console::Console;
+use crate::console::{Console, grouped};
 use crate::interrupt;
+use crate::learn_watch::SignOfLife;
 use crate::report;
 use attnlearn::data::Reading;
 use attnlearn::features::ridge;
 use attnlearn::sculpt::{Phase, Record, Watch};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A progress bar that cleans up after itself.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct Bar {
     colour: bool,
     /// Units that were done before: they say nothing about the time left.
     before: u64,
+    /// For those who do not see it: a plain line every so often.
+    sign: Option<Mutex<SignOfLife>>,
 }
 
 /// How often a bar shows that time goes by.
@@ -40,7 +44,7 @@ fn left(done: u64, to_go: u64, elapsed: Duration) -> String {
 impl Bar {
     /// Over `total` units, with an estimate of the time left.
     pub fn new(total: u64, what: &'static str, colour: bool) -> Self {
-        let bar = Self { bar: ProgressBar::with_draw_target(Some(total), target()), colour, before: 0 };
+        let bar = Self { bar: ProgressBar::with_draw_target(Some(total), target()), colour, before: 0, sign: None };
         bar.look(BAR);
         bar.bar.set_message(what);
         bar.bar.enable_steady_tick(TICK);
@@ -58,12 +62,34 @@ impl Bar {
 
     /// That nobody sees.
     pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), colour: false, before: 0 }
+        Self { bar: ProgressBar::hidden(), colour: false, before: 0, sign: None }
+    }
+
+    /// That nobody sees, with plain lines in its stead; the length may be unknown.
+    pub fn told(total: Option<u64>, what: &'static str) -> Self {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_message(what);
+        Self { bar, sign: Some(Mutex::new(SignOfLife::begin())), ..Self::hidden() }
+    }
+
+    /// Says how far the work is, if that is to be said in lines and one is due.
+    fn sign(&self, now: Instant) -> Option<String> {
+        let due = self.sign.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).is_due(now);
+        due.then(|| {
+            let of =
+                self.bar.length().filter(|total| *total > 0).map_or_else(String::new, |total| format!(" of {}", grouped(total)));
+            format!("{}: {}{of}", self.bar.message(), grouped(self.bar.position()))
+        })
+    }
+
+    fn tell_sign(&self) {
+        if let Some(line) = self.sign(Instant::now()) {
+            crate::console::complain(&line);
+        }
     }
 
     /// For work of unknown length.
     pub fn spinner(colour: bool) -> Self {
-        let bar = Self { bar: ProgressBar::with_draw_target(None, target()), colour, before: 0 };
+        let bar = Self { bar: ProgressBar::with_draw_target(None, target()), colour, before: 0, sign: None };
         bar.look(SPINNER);
         bar.bar.enable_steady_tick(TICK);
         bar
@@ -93,6 +119,7 @@ impl Bar {
     /// Another `by` units are done.
     pub fn advance(&self, by: u64) {
         self.bar.inc(by);
+        self.tell_sign();
     }
 }
 
@@ -183,6 +210,7 @@ impl ridge::Watch for FitWatch {
             self.bar.bar.set_length(total);
         }
         self.bar.bar.set_position(done);
+        self.bar.tell_sign();
     }
 
     fn iteration(&self, iteration: usize, error: f64, remaining: f64) {
@@ -207,6 +235,19 @@ mod tests {
         assert_eq!(left(2, 6, minute), "3m left");
         assert_eq!(left(5, 0, minute), "0s left");
         assert!(left(1, u64::MAX, Duration::MAX).ends_with(" left"));
+    }
+
+    /// Into a pipe the bar becomes a line, half a minute after the last one.
+    #[test]
+    fn work_that_nobody_sees_is_told() {
+        let (now, late) = (Instant::now(), Instant::now() + Duration::from_secs(31));
+        let bar = Bar::told(Some(12_000), "examples");
+        bar.advance(3000);
+        assert_eq!(bar.sign(now), None);
+        assert_eq!(bar.sign(late).as_deref(), Some("examples: 3 000 of 12 000"));
+        assert_eq!(bar.sign(late), None);
+        assert_eq!(Bar::told(None, "sums").sign(late).as_deref(), Some("sums: 0"));
+        assert_eq!(Bar::hidden().sign(late), None);
     }
 
     /// Templates name only what there is, whatever the colours.

@@ -4,7 +4,6 @@ use crate::cli::Shared;
 use crate::console::{Console, Stream};
 use crate::output;
 use crate::progress::Bar;
-use attnlearn::memory::address_space_is_limited;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -54,19 +53,21 @@ struct Envelope<'a, T> {
 impl Session {
     /// Prepares threads and streams. Fails if the JSON file cannot be written.
     pub fn begin(shared: &Shared) -> Result<Self> {
-        // Where address space is limited threads may not start; asked for now, that is an error and no panic.
-        if shared.threads.is_some() || address_space_is_limited() {
-            let threads = shared.threads.map_or(0, usize::from);
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| {
-                Error::input("--threads", format!("they cannot be started ({e})"), "ask for fewer, or allow more memory")
-            })?;
-        }
-        let json = match &shared.json {
-            None => Json::Nowhere,
-            Some(path) if path == Path::new("-") => Json::StandardOutput,
-            Some(path) => {
+        // Where memory or processes are limited threads may not start; asked for now, that is an error and no panic.
+        let threads = shared.threads.map_or(0, usize::from);
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().map_err(|e| {
+            Error::input(
+                "--threads",
+                format!("they cannot be started ({e})"),
+                "ask for fewer, or allow more memory and processes",
+            )
+        })?;
+        let json = match (&shared.json, shared.json_file()) {
+            (None, _) => Json::Nowhere,
+            (Some(_), None) => Json::StandardOutput,
+            (Some(_), Some(path)) => {
                 output::writable(path)?;
-                Json::File(path.clone())
+                Json::File(path.to_owned())
             }
         };
         let stream = match (shared.quiet, &json) {
@@ -85,12 +86,20 @@ impl Session {
 
     /// A progress bar over `total` units, on standard error when that is a terminal.
     pub fn bar(&self, total: u64, what: &'static str) -> Bar {
-        if self.shows_progress() { Bar::new(total, what, self.colour_bars) } else { Bar::hidden() }
+        match (self.shows_progress(), self.wants_signs()) {
+            (true, _) => Bar::new(total, what, self.colour_bars),
+            (false, true) => Bar::told(Some(total), what),
+            (false, false) => Bar::hidden(),
+        }
     }
 
     /// A sign of life during work of unknown length, likewise.
     pub fn spinner(&self) -> Bar {
-        if self.shows_progress() { Bar::spinner(self.colour_bars) } else { Bar::hidden() }
+        match (self.shows_progress(), self.wants_signs()) {
+            (true, _) => Bar::spinner(self.colour_bars),
+            (false, true) => Bar::told(None, "at work"),
+            (false, false) => Bar::hidden(),
+        }
     }
 
     /// Whether there is somebody to watch.

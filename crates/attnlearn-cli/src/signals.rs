@@ -2,7 +2,8 @@
 //!
 //! | signal                  | what becomes of it                                                                          |
 //! |-------------------------|---------------------------------------------------------------------------------------------|
-//! | SIGINT, SIGTERM, SIGHUP | an interruption; ignored where it was when the program started (`nohup`, jobs in a script)  |
+//! | SIGINT, SIGTERM, SIGHUP, SIGQUIT | an interruption; ignored where it was when the program started (`nohup`, jobs in a script)  |
+//! | SIGXCPU                 | beyond `ulimit -t`: an interruption too, but only the first, for it comes every second      |
 //! | SIGXFSZ                 | ignored: beyond `ulimit -f` a write fails like any other, with a line that says so          |
 //! | SIGBUS                  | a mapped file was cut short by another program: one line, and the end                       |
 //!
@@ -22,7 +23,10 @@ pub fn watch(interrupted: fn()) -> std::io::Result<()> {
 mod unix {
     use crate::interrupt;
     use attnlearn::data::mapped_file;
-    use libc::{SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIG_IGN, SIGBUS, SIGHUP, SIGINT, SIGTERM, SIGXFSZ, c_int, c_void, siginfo_t};
+    use libc::{
+        SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIG_IGN, SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ, c_int, c_void,
+        siginfo_t,
+    };
     use std::io::{self, Read};
     use std::mem::zeroed;
     use std::os::fd::IntoRawFd;
@@ -44,11 +48,12 @@ mod unix {
             while reader.read_exact(&mut signal).is_ok() {
                 match c_int::from(signal[0]) {
                     SIGBUS => cut_short(ADDRESS.load(Ordering::Relaxed)),
+                    SIGXCPU if interrupt::requested() => {}
                     _ => interrupted(),
                 }
             }
         })?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU] {
             if !is_ignored(signal)? {
                 handle(signal, pass_on as *const () as usize, SA_RESTART)?;
             }

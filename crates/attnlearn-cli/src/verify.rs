@@ -95,14 +95,22 @@ impl Plan {
         let certificate = {
             let bar = session.bar(n, "examples");
             let source = Watched::new(&self.examples, &bar);
-            certify(&self.layer, &source, 0..n.div_ceil(Block::<f64>::CAPACITY as u64), &self.settings.certify)?
+            certify(&self.layer, &source, 0..n.div_ceil(Block::<f64>::CAPACITY as u64), &self.settings.certify)
         };
+        let certificate = certificate.map_err(|e| match e {
+            // An example is named by its number alone.
+            Error::Input { place, problem, remedy } if place.starts_with("example ") => {
+                Error::input(format!("{}, {place}", self.place), problem, remedy)
+            }
+            other => other,
+        })?;
         let Some(nmse) = certificate.nmse else {
-            return Err(Error::input(
-                self.place,
-                "the outputs y do not vary (zero variance)",
-                "give examples whose outputs vary",
-            ));
+            let (problem, remedy) = if certificate.rms_output > 0.0 {
+                ("the outputs y do not vary (zero variance)", "give examples whose outputs vary")
+            } else {
+                ("the outputs y are 0 or so small that their squares are (zero variance)", "scale them up, or give others")
+            };
+            return Err(Error::input(self.place, problem, remedy));
         };
         let confirmed = nmse <= self.settings.tolerance;
         console.say(format!("layer: {}", describe(&self.layer)));

@@ -191,7 +191,7 @@ impl Layer {
     /// Mean squared difference from another layer on random inputs, as JSON.
     fn functional_error(&self, py: Python<'_>, other: &Self, k: usize, inputs: &str, n: u64, seed: u64) -> PyResult<String> {
         let inputs = distribution(inputs).map_err(raise)?;
-        text(&run(py, None, |_| self.0.functional_error(&other.0, k, inputs, n, seed))?)
+        text(&run(py, None, |_| self.0.functional_error(&other.0, k, inputs, n, seed, &()))?)
     }
 
     /// Whether all numbers are the same, however attention matrices are stored.

@@ -1,7 +1,7 @@
 //! Loops that all threads share.
 //!
-//! Every loop of the crate goes through one instance of the thread pool's machinery, which knows nothing of what the loop works on: each instance of
-//! its own costs as much to compile as the arithmetic inside. An item takes a lock that nobody else asks for, so items should be worth a microsecond.
+//! They go through one instance of the thread pool's machinery, which knows nothing of what the loop works on: each instance of its own costs as much
+//! to compile as the arithmetic inside. Only loops whose threads keep something from item to item, such as blocks, have instances of their own. An item takes a lock that nobody else asks for, so items should be worth a microsecond.
 //! Results stand in the order of the items, whichever thread came to them first.
 
 use rayon::prelude::*;

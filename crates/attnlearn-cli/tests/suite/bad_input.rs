@@ -48,6 +48,8 @@ fn generate_settings() {
     generate("--heads 0", &["m = 0"]);
     generate("--norm NaN", &["norm NaN"]);
     generate("--norm -1", &["-1"]);
+    generate("--norm 1e308", &["norm 1e308"]);
+    generate("--target average:p=2 --x-dtype i8", &["--x-dtype", "±1"]);
     generate("--family block:0", &["size 0"]);
     generate("--family low-rank:9", &["rank 9"]);
     generate("--family lace", &["low-rank:RANK"]);
@@ -188,6 +190,88 @@ fn outputs_that_do_not_vary() {
     bench.refused("learn same_inputs.safetensors --heads 1 -o l.safetensors", &["only 1 different inputs among 3000"]);
 }
 
+/// Outputs of any size are told from outputs that do not vary.
+#[test]
+fn outputs_that_cannot_be_squared() {
+    let bench = Workbench::new();
+    bench.good("generate -o small.npz --examples 1 --d 4 --k 3 --layer-out teacher.safetensors");
+    for (file, by) in [("large.safetensors", 1e160), ("small.safetensors", 1e-200)] {
+        bench.write(file, &examples(600, 3, 4, 4, noise, |i| by * noise(i + 1)));
+    }
+    bench.refused(
+        "verify teacher.safetensors large.safetensors",
+        &["large.safetensors, example 0: ", "so large", "scale the outputs down"],
+    );
+    bench.refused("verify teacher.safetensors small.safetensors", &["small.safetensors: ", "so small that", "scale them up"]);
+    let said = bench.good("inspect large.safetensors").out;
+    assert!(said.contains("variance inf") && !said.contains("variance 0.0000"), "{said}");
+}
+
+/// A message says enough of an argument, and not all of it.
+#[test]
+fn arguments_are_shown_short() {
+    let bench = bench();
+    let long = "x".repeat(50_000);
+    for line in [
+        long.clone(),
+        format!("generate -o e.npz --examples 10 --family block:{long}"),
+        format!("learn {long} -o l.safetensors"),
+        format!("man {long}"),
+    ] {
+        let said = bench.refused(&line, &["xxx…"]);
+        assert!(said.len() < 4000, "{} bytes", said.len());
+    }
+}
+
+/// What does nothing for a file or a model is refused by its own name.
+#[test]
+fn flags_that_cannot_apply() {
+    let bench = bench();
+    bench.good("generate -o sets.npz --examples 20 --target average:p=3 --d 2 --keys 2");
+    bench.refused("inspect good.npz --maps", &["--maps: good.npz is no layer", "; leave it out"]);
+    bench.good("inspect teacher.safetensors --maps --quiet");
+    bench.refused("fit sets.npz --model kernel-rfa --mean-scale 2 -o m.safetensors", &["--mean-scale: "]);
+}
+
+/// A checkpoint that is none is not to be removed.
+#[test]
+fn no_file_is_advised_away() {
+    let bench = bench();
+    let said = bench
+        .refused("learn good.npz --checkpoint teacher.safetensors -o l.safetensors", &["teacher.safetensors: is there already"]);
+    assert!(!said.contains("remove"), "{said}");
+}
+
+#[test]
+fn parquet_is_recognised() {
+    let bench = bench();
+    bench.write("sets.parquet", b"PAR1 and more");
+    bench.refused("learn sets.parquet -o l.safetensors", &["sets.parquet: is a Parquet file"]);
+    if !cfg!(feature = "parquet") {
+        bench.refused("fit sets.parquet -o m.safetensors", &["sets.parquet: is a Parquet file", "--features full"]);
+    }
+}
+
+/// Help that did not arrive was not given.
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_does_not_arrive_is_an_error() {
+    let bench = Workbench::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let run: Run = bench.command("--help").stdout(full).output().expect("starts").into();
+    assert_eq!((run.code, run.err.lines().count()), (Some(2), 1), "{run:?}");
+    assert!(run.err.starts_with("attnlearn: standard output: "), "{run:?}");
+}
+
+/// Names that differ in case are two names where the system has it so.
+#[cfg(target_os = "linux")]
+#[test]
+fn names_may_differ_in_case() {
+    let bench = Workbench::new();
+    bench.good("generate -o E.npz --examples 10 --layer-out e.safetensors --json E.safetensors --quiet");
+    assert_eq!(bench.files(), ["E.npz", "E.safetensors", "e.safetensors"]);
+}
+
 // Files.
 
 #[test]
@@ -246,10 +330,15 @@ fn giant_declared_sizes() {
     let giant = r#"{"x":{"dtype":"F64","shape":[1152921504606846976,2,2],"data_offsets":[0,64]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[64,128]}}"#;
     bench.write("giant.safetensors", &safetensors(giant, &[0; 128]));
     all_readers_refuse(&bench, "giant.safetensors", &["giant.safetensors"]);
-    // An honest file of one sequence so long that a block of such sequences would not fit in memory.
-    bench.write("long.safetensors", &examples(1, 100_000, 2, 2, noise, noise));
-    bench.refused("learn long.safetensors --heads 1 -o l.safetensors", &["long.safetensors", "k = 100000"]);
-    bench.refused("inspect long.safetensors", &["k = 100000"]);
+    // An honest file of sequences so long that a block of them would not fit in memory; of one such sequence it does.
+    bench.write("long.safetensors", &examples(20, 50_000, 2, 2, |_| 0.0, |_| 0.0));
+    bench.write("one.safetensors", &examples(1, 50_000, 3, 3, |_| 0.0, |_| 0.0));
+    bench.good("inspect long.safetensors --quiet");
+    bench.good("inspect one.safetensors --quiet");
+    bench.refused(
+        "generate -o e.npz --examples 512 --k 400000 --d 2 --heads 1",
+        &["--k", "k = 400000, d = 2", "at or below 262144"],
+    );
 }
 
 #[test]

@@ -181,3 +181,12 @@ fn a_fit_continues_from_its_checkpoint() {
     bench.refused(kernel, &["--checkpoint", "--solver gram"]);
     bench.refused(&format!("{fit} --checkpoint train.npz -o m.safetensors"), &["train.npz"]);
 }
+
+/// Whoever wants to hear nothing hears why it failed.
+#[test]
+fn a_fit_that_falls_short_says_so_in_any_case() {
+    let bench = Workbench::new();
+    bench.good("generate -o s.npz --examples 300 --target average:p=2 --quiet");
+    let run = bench.run("fit s.npz --heads 5 --solver cg --ridge 1e-6 --tolerance 1e-16 --quiet -o m.safetensors");
+    assert_eq!((run.code, run.out.as_str(), run.err.lines().count()), (Some(1), "", 1), "{run:?}");
+}

@@ -136,3 +136,52 @@ fn what_a_killed_run_has_left_is_removed_by_the_next() {
     bench.good("generate -o e.npz --examples 10 --quiet");
     assert_eq!(bench.files(), ["e.npz", "other.npz"]);
 }
+
+/// A file whose name looks like one that a run makes for itself is read, and stays.
+#[test]
+fn no_file_of_the_user_is_taken_for_a_lock() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 600 --d 4 --k 3 --heads 1 --norm 2 --quiet");
+    std::fs::copy(bench.path("e.npz"), bench.path(".l.safetensors.lock")).expect("copied");
+    bench.good("learn .l.safetensors.lock --heads 1 -o l.safetensors --quiet");
+    bench.good("learn e.npz --heads 1 -o m.safetensors --json .m.safetensors.lock --quiet");
+    assert_eq!(bench.files(), [".l.safetensors.lock", ".m.safetensors.lock", "e.npz", "l.safetensors", "m.safetensors"]);
+    assert!(bench.read(".l.safetensors.lock") == bench.read("e.npz"));
+    assert_eq!(bench.read(".m.safetensors.lock")[0], b'{');
+}
+
+/// Standard output has names of its own. What it leads to is written to, and not replaced.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_open_already_is_not_replaced() {
+    let bench = Workbench::new();
+    bench.good("generate -o e.npz --examples 10 --layer-out t.safetensors --quiet");
+    let appended = |line: &str| {
+        bench.write("log", b"precious\n");
+        let log = std::fs::OpenOptions::new().append(true).open(bench.path("log")).expect("there");
+        let mut run: Run = bench.command(line).stdout(log).output().expect("starts").into();
+        run.out = String::from_utf8(bench.read("log")).expect("text");
+        assert!(run.out.starts_with("precious\n"), "{line}: {run:?}");
+        run
+    };
+    let run = appended("inspect t.safetensors --json /dev/stdout");
+    assert_eq!((run.code, &run.out[9..10]), (Some(0), "{"), "{run:?}");
+    for name in ["/proc/self/fd/1", "/dev/fd/1"] {
+        let run = appended(&format!("inspect t.safetensors --json {name}"));
+        let what = format!("attnlearn: {name}: stands for a file that is already open; give the name of a file on disk\n");
+        assert_eq!((run.code, run.err), (Some(2), what));
+        bench.refused(&format!("inspect t.safetensors --json {name}"), &["already open"]);
+    }
+    assert_eq!(bench.run("inspect t.safetensors --json -").out, bench.run("inspect t.safetensors --json /dev/stdout").out);
+}
+
+/// What cannot be a file is told before the work, not after it.
+#[test]
+fn a_name_with_a_slash_behind_it_is_no_file() {
+    let bench = Workbench::new();
+    bench.good("generate -o s.npz --examples 300 --target average:p=2 --quiet");
+    for name in ["m.safetensors/", "m.safetensors/.", "s.npz/"] {
+        let run = bench.run(&format!("fit s.npz --heads 20 -o {name}"));
+        assert_eq!((run.code, run.out.as_str(), run.err.lines().count()), (Some(2), "", 1), "{name}: {run:?}");
+    }
+}

@@ -207,7 +207,13 @@ fn error_against_size_is_told() {
     let bench = Workbench::new();
     bench.good("generate -o e.npz --examples 600 --d 5 --k 4 --heads 2 --norm 3 --seed 3");
     let run = bench.good("learn e.npz --heads 1..3 --biases no -o l.safetensors --json r.json");
-    assert!(run.out.contains("Error against size") && run.out.contains("held-out NMSE"), "{}", run.out);
+    assert!(
+        run.out.contains("Error against size")
+            && run.out.matches("NMSE, choosing").count() == 1
+            && run.out.matches("held-out NMSE").count() == 1,
+        "{}",
+        run.out
+    );
     let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
     let tries = report["tries"].as_array().expect("an array");
     let errors: Vec<f64> = tries.iter().map(|t| t["held_out_nmse"].as_f64().expect("a number")).collect();

@@ -134,7 +134,40 @@ fn memory_that_runs_out_is_said() {
     let notes: String = (0..2_000_000).map(|i| format!("\"{i}\":\"\",")).collect();
     let header = format!("{{\"__metadata__\":{{{notes}\"z\":\"\"}}}}");
     bench.write("notes.safetensors", &[&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat());
-    bench.refused_under(400, "inspect notes.safetensors", &["more are needed", "left of ulimit -v"]);
+    bench.refused_under(400, "inspect notes.safetensors", &["more are needed than there are; give less, or allow more"]);
+}
+
+/// What is written takes little memory beside what it is made of.
+#[test]
+fn examples_of_many_outputs_are_written_in_the_memory_that_was_asked_for() {
+    let bench = Workbench::new();
+    let run = bench.under(700, "generate -o x.npz --examples 512 --d 1 --d-out 4000 --k 12 --heads 1 --quiet");
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{run:?}");
+}
+
+/// Wherever it runs out, on whatever thread and whatever the others do: a line or a result, and nothing of both left behind. Limits from where
+/// nothing fits to where all does.
+#[test]
+fn memory_may_run_out_on_any_thread() {
+    let bench = Workbench::new();
+    let line = "generate -o x.npz --examples 15872 --d 1 --d-out 40 --k 12 --heads 1 --quiet";
+    let mut ran_out = 0;
+    for mebibytes in (68..292).step_by(16) {
+        let run = bench.under(mebibytes, line);
+        match run.code {
+            Some(0) => assert_eq!((run.err.as_str(), bench.files()), ("", vec!["x.npz".to_owned()]), "{mebibytes}"),
+            // So little that not even the program itself fits.
+            None | Some(127) if mebibytes < 100 => {}
+            code => {
+                assert_eq!((code, run.err.lines().count()), (Some(2), 1), "{mebibytes}: {run:?}");
+                assert!(run.err.starts_with("attnlearn: "), "{mebibytes}: {run:?}");
+                ran_out += usize::from(run.err.contains("more are needed than there are"));
+                assert_eq!(bench.files(), [""; 0], "{mebibytes}");
+            }
+        }
+        let _ = std::fs::remove_file(bench.path("x.npz"));
+    }
+    assert!(ran_out > 0, "no limit was reached unforeseen");
 }
 
 /// Long sequences take their time; Ctrl-C takes effect between their tiles, and nothing is left behind.

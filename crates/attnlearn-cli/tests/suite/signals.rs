@@ -66,7 +66,7 @@ fn what_was_ignored_stays_ignored() {
 #[test]
 fn they_all_leave_nothing_behind() {
     let bench = Workbench::new();
-    for signal in ["-INT", "-TERM", "-HUP"] {
+    for signal in ["-INT", "-TERM", "-HUP", "-QUIT", "-XCPU"] {
         let mut child = piped(bench.command("generate -o e.npz --examples 1e9"));
         wait_for(&mut child, || is_writing(&bench));
         send(&child, signal);
@@ -203,7 +203,11 @@ fn a_second_fit_and_a_second_lab_are_refused() {
     bench.good("generate -o sets.npz --examples 4e4 --target average:p=2 --quiet");
     let line = "fit sets.npz --heads 200 --ridge 0.1 --checkpoint sums -o m.safetensors --quiet";
     let mut child = piped(bench.command(line));
-    wait_for(&mut child, || bench.path(".m.safetensors.lock").exists() && bench.path(".sums.lock").exists());
+    let is_claimed = |name: &str| {
+        let prefix = format!(".{name}.");
+        bench.files().iter().any(|file| file.starts_with(&prefix) && file.ends_with(".lock"))
+    };
+    wait_for(&mut child, || is_claimed("m.safetensors") && is_claimed("sums"));
     for other in [line.to_owned(), line.replace("m.safetensors", "other.safetensors")] {
         let run = bench.run(&other);
         assert!(run.code == Some(2) && run.err.lines().count() == 1 && run.err.contains("another run"), "{run:?}");
@@ -247,4 +251,31 @@ fn the_six_phases_are_interrupted_and_continued() {
     assert_eq!((resumed.code, resumed.err.as_str()), (Some(1), ""), "{resumed:?}");
     assert!(bench.read("whole.safetensors") == bench.read("parts.safetensors"));
     assert!(!bench.files().iter().any(|name| name.contains("checkpoint") || name.contains("lock")), "{:?}", bench.files());
+}
+
+/// A process that may start no threads: one line, no panic. Limits of that kind do not bind the super-user, who becomes somebody else for it.
+#[test]
+fn threads_that_may_not_be_started_are_said() {
+    use std::os::unix::process::CommandExt;
+    let bench = Workbench::new();
+    for most in [1, 2] {
+        let mut command = bench.command("generate -o x.npz --examples 3000");
+        // SAFETY: between fork and exec only functions may be called that a signal handler may call: these may, with valid pointers.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || {
+                let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+                if libc::geteuid() == 0 && (libc::setgid(54_321) != 0 || libc::setuid(54_321) != 0)
+                    || libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) != 0
+                {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let run: Run = command.output().expect("starts").into();
+        assert_eq!((run.code, run.err.lines().count()), (Some(2), 1), "{most}: {run:?}");
+        assert!(run.err.starts_with("attnlearn: "), "{most}: {run:?}");
+        assert_eq!(bench.files(), [""; 0]);
+    }
 }

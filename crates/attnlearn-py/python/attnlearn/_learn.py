@@ -234,7 +234,7 @@ class LearnResult:
             parts.append(_html.table(["phase", "rows seen", "accepted", "time", ""], rows))
         else:
             tries = [(t["form"]["heads"], t["unknowns"], _html.number(t["nmse"]), _html.number(t["held_out_nmse"])) for t in self.history]
-            parts.append(_html.table(["heads", "unknowns", "NMSE", "held-out NMSE"], tries))
+            parts.append(_html.table(["heads", "unknowns", "NMSE", "NMSE, choosing"], tries))
         return "".join(parts)
 
 

@@ -7,33 +7,35 @@ use crate::memory::{ask, numbers};
 use crate::{Error, Result};
 
 /// Largest block that is worked with, in bytes.
-const LARGEST: usize = 1 << 30;
+const LARGEST: u128 = 1 << 30;
 
 /// Numbers of a panel of which a whole block is taken at once.
 const SMALL_PANEL: usize = 1 << 16;
 
-/// Bytes of a block in double precision; `None` if that overflows.
-pub fn block_bytes(shape: Shape) -> Option<usize> {
-    let per_token = shape.d.checked_add(shape.d_out)?;
-    per_token.checked_mul(shape.k)?.checked_mul(Block::<f64>::CAPACITY * size_of::<f64>())
+/// Examples that a block of a source takes room for: of a source of `n` examples, if that is known.
+fn places(n: Option<u64>) -> usize {
+    let capacity = Block::<f64>::CAPACITY;
+    n.and_then(|n| usize::try_from(n).ok()).map_or(capacity, |n| n.clamp(1, capacity).next_multiple_of(LANES))
 }
 
-/// Bytes of a block that holds `n` examples, `CAPACITY` at most, and of a copy of its outputs: what work on one block needs.
+/// Bytes of a block in double precision, of a source of `n` examples.
+pub fn block_bytes(shape: Shape, n: Option<u64>) -> u128 {
+    let per_token = numbers::<f64>(&[shape.d]).saturating_add(numbers::<f64>(&[shape.d_out]));
+    per_token.saturating_mul(numbers::<u8>(&[shape.k, places(n)]))
+}
+
+/// The same with a copy of its outputs: what work on one block needs.
 pub(crate) fn work_bytes(shape: Shape, n: Option<u64>) -> u128 {
-    let capacity = Block::<f64>::CAPACITY;
-    let n = n.and_then(|n| usize::try_from(n).ok()).map_or(capacity, |n| n.min(capacity).next_multiple_of(LANES));
-    let per_token = numbers::<f64>(&[shape.d]).saturating_add(numbers::<f64>(&[2, shape.d_out]));
-    per_token.saturating_mul(numbers::<u8>(&[shape.k, n.max(LANES)]))
+    block_bytes(shape, n).saturating_add(numbers::<f64>(&[shape.d_out, shape.k, places(n)]))
 }
 
 /// Refuses examples so large that a block of them would not fit in memory; `n` is how many there are, if that is known.
 pub fn check_size(shape: Shape, n: Option<u64>, place: &str) -> Result<()> {
-    if block_bytes(shape).is_some_and(|bytes| bytes <= LARGEST) {
+    if block_bytes(shape, n) <= LARGEST {
         return ask(work_bytes(shape, n), place, "give shorter sequences, or allow more memory");
     }
-    let most = LARGEST / (Block::<f64>::CAPACITY * size_of::<f64>());
-    let problem = format!("sequences with k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out);
-    Err(Error::input(place, problem, format!("keep k (d + d_out) at or below {most}")))
+    let most = LARGEST / numbers::<f64>(&[places(n)]);
+    Err(Error::input(place, format!("sequences with {shape}"), format!("keep k (d + d_out) at or below {most}")))
 }
 
 /// Up to [`Block::CAPACITY`] examples. Unused lanes of the last panel are zero. Memory is taken as examples come: a few long sequences
@@ -142,12 +144,24 @@ impl<T: Real> Block<T> {
 
     /// Copies the inputs out in plain order, `[n][k][d]`.
     pub fn copy_inputs(&self, x: &mut [T]) {
-        deinterleave(&self.x, self.shape.k * self.shape.d, x);
+        self.copy_inputs_from(0, x);
     }
 
     /// Copies the outputs out in plain order, `[n][k][d_out]`.
     pub fn copy_outputs(&self, y: &mut [T]) {
-        deinterleave(&self.y, self.shape.k * self.shape.d_out, y);
+        self.copy_outputs_from(0, y);
+    }
+
+    /// The same from example `first` on, the first of a panel.
+    pub(crate) fn copy_inputs_from(&self, first: usize, x: &mut [T]) {
+        let per = self.shape.k * self.shape.d;
+        deinterleave(&self.x[first * per..], per, x);
+    }
+
+    /// The same of outputs.
+    pub(crate) fn copy_outputs_from(&self, first: usize, y: &mut [T]) {
+        let per = self.shape.k * self.shape.d_out;
+        deinterleave(&self.y[first * per..], per, y);
     }
 }
 

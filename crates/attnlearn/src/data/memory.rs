@@ -1,6 +1,6 @@
 //! Examples that lie in somebody else's memory, in plain order: nothing is copied but what a block holds.
 
-use super::file::offence;
+use super::file::{offence, spread};
 use super::{Block, ExampleSource, Shape};
 use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
@@ -35,24 +35,11 @@ impl Numbers<'_> {
     /// Copies the numbers `range` to every `stride`-th place of `out`; fails with the first that is not finite in `T`.
     pub fn copy_to<T: Real>(&self, range: Range<usize>, out: &mut [T], stride: usize) -> Result<(), f64> {
         match self {
-            Self::I8(v) => spread(&v[range], out, stride, |v| f64::from(*v)),
-            Self::F32(v) => spread(&v[range], out, stride, |v| f64::from(*v)),
-            Self::F64(v) => spread(&v[range], out, stride, |v| *v),
+            Self::I8(v) => spread(v[range].iter().map(|v| f64::from(*v)), out, stride),
+            Self::F32(v) => spread(v[range].iter().map(|v| f64::from(*v)), out, stride),
+            Self::F64(v) => spread(v[range].iter().copied(), out, stride),
         }
     }
-}
-
-/// It has no branch in its loop: the offender is looked for only once it is known that there is one.
-fn spread<V, T: Real>(values: &[V], out: &mut [T], stride: usize, number: impl Fn(&V) -> f64) -> Result<(), f64> {
-    let mut all_finite = true;
-    for (value, out) in values.iter().zip(out.iter_mut().step_by(stride)) {
-        *out = T::from_f64(number(value));
-        all_finite &= out.to_f64().is_finite();
-    }
-    if all_finite {
-        return Ok(());
-    }
-    Err(values.iter().map(number).find(|&v| !T::from_f64(v).to_f64().is_finite()).unwrap_or(f64::NAN))
 }
 
 /// What is said of an example that holds such a number, in the words of files.

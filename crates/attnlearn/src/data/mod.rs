@@ -15,7 +15,7 @@ pub use block::{Block, block_bytes, check_size};
 pub use file::{
     AtomicFile, Claim, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
     SetColumns, SetFile, SetWriter, Targets, TensorSummary, destination, inspect, mapped_file, open_sets, remove_partial_files,
-    write_atomically,
+    try_remove_partial_files, write_atomically,
 };
 #[cfg(feature = "parquet")]
 pub use file::{PARQUET_THREAD, ParquetSets};
@@ -30,6 +30,7 @@ pub use watched::{Reading, Watched};
 
 use crate::Result;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Sizes of an example: `X` is k×d, `Y` is k×d_out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,12 @@ pub struct Shape {
     pub d: usize,
     /// Output dimension.
     pub d_out: usize,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "k = {}, d = {}, d_out = {}", self.k, self.d, self.d_out)
+    }
 }
 
 /// A source of examples `(X, F(X))`, read in blocks of [`Block::CAPACITY`].

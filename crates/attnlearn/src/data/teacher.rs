@@ -91,8 +91,8 @@ impl TeacherSpec {
         let bytes =
             numbers(theta).saturating_add(numbers(self.d_out)).saturating_add(memory::numbers::<f64>(&[6, self.d, self.d]));
         memory::ask(bytes, "teacher", "ask for fewer heads or dimensions")?;
-        if !(self.norm.is_finite() && self.norm > 0.0) {
-            return bad(format!("norm {}", self.norm), "give a positive number");
+        if !(self.norm.powi(2).is_finite() && self.norm > 0.0) {
+            return bad(format!("norm {:?}", self.norm), "give a positive number, with a square that is one too");
         }
         match self.family {
             Family::Block { size: 0 } => return bad("blocks of size 0".into(), "give a block size of at least 1"),

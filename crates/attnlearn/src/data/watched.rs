@@ -14,6 +14,9 @@ pub trait Reading: Sync {
     }
 }
 
+/// Nobody.
+impl Reading for () {}
+
 /// A source that stops when it is asked to and tells how many examples were read.
 pub struct Watched<'a> {
     source: &'a dyn ExampleSource,

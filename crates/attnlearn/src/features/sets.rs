@@ -3,6 +3,7 @@
 use crate::memory::{ask, numbers};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Sizes of every set of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +14,12 @@ pub struct SetShape {
     pub d: usize,
     /// Numbers to predict.
     pub targets: usize,
+}
+
+impl fmt::Display for SetShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "N = {}, d = {}, t = {}", self.keys, self.d, self.targets)
+    }
 }
 
 /// A few sets in plain order.

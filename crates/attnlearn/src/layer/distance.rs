@@ -15,7 +15,7 @@
 
 use super::residual::residuals;
 use super::{AttentionLayer, Head};
-use crate::data::{Block, InputDistribution, TeacherStream};
+use crate::data::{Block, InputDistribution, Reading, TeacherStream, Watched};
 use crate::linalg::{Mat, MatRef, assign, frobenius};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -104,7 +104,7 @@ impl AttentionLayer {
     }
 
     /// The mean squared difference between this layer, the reference, and `other` on `n` sequences of `k` tokens drawn from
-    /// `inputs` with `seed`; in double precision, on all threads, with the same bits on any number of them.
+    /// `inputs` with `seed`, which `reading` watches; in double precision, on all threads, with the same bits on any number of them.
     pub fn functional_error(
         &self,
         other: &Self,
@@ -112,13 +112,14 @@ impl AttentionLayer {
         inputs: InputDistribution,
         n: u64,
         seed: u64,
+        reading: &dyn Reading,
     ) -> Result<FunctionalError> {
         self.comparable(other)?;
         if k == 0 || n == 0 {
             return Err(Error::input("inputs", format!("{n} sequences of {k} tokens"), "ask for at least one of each"));
         }
         let stream = TeacherStream::new(self, k, inputs, seed, Some(n));
-        let residuals = residuals(other, &stream, 0..n.div_ceil(Block::<f64>::CAPACITY as u64), |_| {})?;
+        let residuals = residuals(other, &Watched::new(&stream, reading), 0..n.div_ceil(Block::<f64>::CAPACITY as u64), |_| {})?;
         Ok(FunctionalError {
             n,
             mse: residuals.mse(),
@@ -249,7 +250,7 @@ mod tests {
         let layer = teacher(3, 5);
         let distance = layer.distance(&layer).expect("comparable");
         assert!(distance.worst_theta() <= 0.0 && distance.worst_w() <= 0.0 && distance.cost <= 0.0 && distance.bias <= 0.0);
-        let error = layer.functional_error(&layer, 3, InputDistribution::Gaussian, 1000, 1).expect("comparable");
+        let error = layer.functional_error(&layer, 3, InputDistribution::Gaussian, 1000, 1, &()).expect("comparable");
         assert!(error.n == 1000 && error.mse <= 0.0 && error.max_error <= 0.0 && error.nmse.is_some_and(|e| e <= 0.0));
     }
 
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn functional_error_is_the_plain_average() {
         let (reference, other, k, n) = (teacher(2, 6), teacher(3, 7), 3, 700);
-        let error = reference.functional_error(&other, k, InputDistribution::Boolean, n, 9).expect("comparable");
+        let error = reference.functional_error(&other, k, InputDistribution::Boolean, n, 9, &()).expect("comparable");
         let stream = TeacherStream::new(&reference, k, InputDistribution::Boolean, 9, Some(n));
         let (mut differences, mut outputs) = (vec![], vec![vec![]; 3]);
         for index in 0..2 {
@@ -304,9 +305,9 @@ mod tests {
             TeacherSpec { d_out: 3, ..TeacherSpec::dense(5, 2, 2.0) }.draw(&mut ChaCha8Rng::seed_from_u64(1)).expect("valid");
         for other in [&causal, &wide, &deep] {
             assert!(matches!(layer.distance(other), Err(Error::Input { .. })));
-            assert!(layer.functional_error(other, 3, InputDistribution::Boolean, 10, 1).is_err());
+            assert!(layer.functional_error(other, 3, InputDistribution::Boolean, 10, 1, &()).is_err());
         }
-        assert!(layer.functional_error(&layer, 0, InputDistribution::Boolean, 10, 1).is_err());
-        assert!(layer.functional_error(&layer, 3, InputDistribution::Boolean, 0, 1).is_err());
+        assert!(layer.functional_error(&layer, 0, InputDistribution::Boolean, 10, 1, &()).is_err());
+        assert!(layer.functional_error(&layer, 3, InputDistribution::Boolean, 0, 1, &()).is_err());
     }
 }

@@ -177,6 +177,9 @@ fn not_finite<'a>(block: u64, at: usize, parts: [impl Iterator<Item = &'a f64>; 
     let names = ["a number in X", "a number in Y", "the layer's output"];
     let culprit = parts.into_iter().zip(names).find_map(|(mut part, name)| part.any(|v| !v.is_finite()).then_some(name));
     let example = u128::from(block) * Block::<f64>::CAPACITY as u128 + at as u128;
-    let problem = format!("{} is not finite", culprit.unwrap_or("the squared error"));
-    Error::input(format!("example {example}"), problem, "repair or remove the example")
+    let (problem, remedy) = match culprit {
+        Some(culprit) => (format!("{culprit} is not finite"), "repair or remove the example"),
+        None => ("the error is so large that its square is no number".into(), "scale the outputs down"),
+    };
+    Error::input(format!("example {example}"), problem, remedy)
 }

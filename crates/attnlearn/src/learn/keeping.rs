@@ -5,6 +5,7 @@ use crate::layer::AttentionLayer;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,8 +45,10 @@ impl Keeping {
             if self.resume != path.exists() {
                 let (problem, remedy) = if self.resume {
                     ("there is no search to continue", "leave --resume out")
-                } else {
+                } else if is_search(path) {
                     ("a search was kept here", "continue it with --resume, or remove it")
+                } else {
+                    ("is there already and no search that was kept", "give --checkpoint another name")
                 };
                 return Err(Error::input(path.display().to_string(), problem, remedy));
             }
@@ -78,6 +81,12 @@ impl Keeping {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a file begins like a search that was kept.
+fn is_search(path: &Path) -> bool {
+    let mut magic = [0; 7];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"attnrun"
 }
 
 /// The checkpoint of a search whose layer is to go to a file: beside it.

@@ -13,4 +13,4 @@ pub mod symmetric;
 pub(crate) use aligned::Aligned;
 pub(crate) use assignment::assign;
 pub use dense::*;
-pub(crate) use moments::Moments;
+pub use moments::Moments;

@@ -10,7 +10,7 @@
 
 /// Number, mean and sum of squared deviations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Moments {
+pub struct Moments {
     n: f64,
     mean: f64,
     squares: f64,

@@ -341,6 +341,42 @@ fn files_that_are_being_written_are_not_taken_for_left_over() {
     assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 4);
 }
 
+/// Should the place have become one that no file can be moved to, the contents are kept, and the error says where.
+#[test]
+fn what_cannot_be_moved_to_its_place_is_kept() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("file.npz");
+    let file = AtomicFile::create(&path).expect("writable");
+    std::io::Write::write_all(&mut file.handle().expect("a handle"), b"the work of days").expect("writable");
+    fs::create_dir_all(path.join("in the way")).expect("writable");
+    let said = file.commit().expect_err("a folder").to_string();
+    let names = names_in(folder.path());
+    let kept = names.iter().find(|name| *name != "file.npz").expect("kept");
+    assert!(kept.starts_with("file.npz.") && !kept.ends_with(".part"), "{kept}");
+    assert!(said.contains("file.npz: cannot be replaced (") && said.contains(&format!("{kept} has it all: move it")), "{said}");
+    assert_eq!(fs::read(folder.path().join(kept)).expect("there"), b"the work of days");
+    // And it is left alone by those who come after.
+    fs::remove_dir_all(&path).expect("there");
+    write_atomically(&path, b"other").expect("writable");
+    assert_eq!(names_in(folder.path()).len(), 2);
+}
+
+/// A name may be as long as the system lets it be; one that is longer is said once.
+#[test]
+fn long_names_are_names() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for name in ["n".repeat(255), "é".repeat(127)] {
+        let path = folder.path().join(&name);
+        write_atomically(&path, b"a").expect("writable");
+        drop(attnlearn::data::Claim::take(&path).expect("free"));
+        assert_eq!(fs::read(&path).expect("there"), b"a");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2);
+    let name = "n".repeat(256);
+    let said = write_atomically(&folder.path().join(&name), b"a").expect_err("too long").to_string();
+    assert_eq!(said.matches(&name).count(), 1, "{said}");
+}
+
 #[test]
 fn inspection_tells_what_a_file_is() {
     let folder = tempfile::tempdir().expect("a temporary directory");

@@ -51,6 +51,21 @@ fn bad_files_are_refused_by_row() {
     }
 }
 
+/// What is wrong with a number is said of the file that holds it, not of the copy that is read.
+#[test]
+fn the_file_is_named_and_not_its_copy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("negative.parquet");
+    let mut bytes = std::fs::read(golden("sets.parquet")).expect("a file");
+    let weights: Vec<u8> = [1.0_f64, 2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let at = (0..bytes.len() - 16).find(|&i| bytes[i..].starts_with(&weights)).expect("the weights");
+    bytes[at + 8..at + 16].copy_from_slice(&(-2.0_f64).to_le_bytes());
+    std::fs::write(&path, &bytes).expect("written");
+    let said =
+        Sets::read(open_sets(&path, Targets::Required).expect("sound").as_ref()).map(drop).expect_err("negative").to_string();
+    assert!(said.starts_with(&format!("{}, weight", path.display())) && said.contains("is -2"), "{said}");
+}
+
 /// The codec of a column stands after the last part of its name: 2 is snappy there, 4 gzip, 8 brotli.
 #[test]
 fn what_is_compressed_otherwise_is_named_with_what_is_read() {

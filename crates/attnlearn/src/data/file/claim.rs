@@ -1,79 +1,50 @@
 //! One run at a time writes to a place.
 //!
-//! The right to do so is a lock on `.NAME.lock` beside it. Not on the file itself, which may not be there yet and is replaced by another each
-//! time it is written. The system ends a lock with its program, however that ends, so a file that was left over is in nobody's way.
+//! The right to do so is a locked file beside it, `.NAME.abc123.lock`, with no other locked file of that kind there. Not the file itself, which may
+//! not be there yet and is replaced by another each time it is written. The name is drawn anew each time, as for files that are being written:
+//! so nothing is opened or removed but what a run has made for this, and the system ends a lock with its program, however that ends.
+//!
+//! Who claims a place first makes such a file and then looks for others. So of two that come at once at least one sees the other, and not
+//! both have it.
 
-use super::atomic::{Listed, destination, folder_of};
+use super::atomic::{Temporary, destination, folder_of};
 use crate::{Error, Result};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+/// What the names end in.
+const LOCK: &str = ".lock";
 
 /// The right to write to a place, until it is dropped.
 #[derive(Debug)]
 #[must_use = "it is given back when it is dropped"]
 pub struct Claim {
-    /// Nothing on file systems without locks.
-    _held: Option<Held>,
-}
-
-#[derive(Debug)]
-struct Held {
-    name: PathBuf,
-    _listed: Listed,
-    /// Dropped last, and with it the lock.
-    _file: File,
+    /// Nothing where no file can be made.
+    _held: Option<Temporary>,
 }
 
 impl Claim {
-    /// Claims the place of a file, which need not be there. Fails if another run has it. On file systems without locks there is nothing to
-    /// claim: one run at a time is then up to the user.
+    /// Claims the place of a file, which need not be there. Fails if another run has it. On file systems without locks every run has it: one at
+    /// a time is then up to the user.
     pub fn take(path: &Path) -> Result<Self> {
         let place = destination(path)?;
         let Some(name) = place.file_name() else { return Ok(Self { _held: None }) };
-        let name = folder_of(&place).join(format!(".{}.lock", name.to_string_lossy()));
-        loop {
-            // A place where no file can be made cannot be written to either, which is said where that is tried.
-            let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(&name) else {
-                return Ok(Self { _held: None });
-            };
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let place = path.display().to_string();
-                    return Err(Error::input(place, "another run writes to it", "wait for that one, or give another name"));
-                }
-                Err(TryLockError::Error(_)) => return Ok(Self { _held: None }),
-            }
-            if is_there(&file, &name) {
-                let _listed = Listed::new(&name);
-                return Ok(Self { _held: Some(Held { name, _listed, _file: file }) });
-            }
-            // The run that had it has removed the file between our opening and our locking: what we hold nobody else will look at.
+        let folder = folder_of(&place);
+        // A place where no file can be made cannot be written to either, which is said where that is tried.
+        let Ok(held) = Temporary::begin(folder, name, LOCK, true) else { return Ok(Self { _held: None }) };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // Whoever may write to the place is to see the lock, and to open the file is enough for that.
+            let _ = held.file().set_permissions(std::fs::Permissions::from_mode(0o644));
         }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Still locked, so nobody else has it.
-        if cfg!(unix) {
-            let _ = fs::remove_file(&self.name);
+        // Elsewhere files under temporary names are not locked, since they are written to by other handles: this one is not.
+        #[cfg(not(unix))]
+        let _ = held.file().try_lock();
+        if Temporary::sweep(folder, name, LOCK, Some(&held)) {
+            let place = path.display().to_string();
+            return Err(Error::input(place, "another run writes to it", "wait for that one, or give another name"));
         }
-    }
-}
-
-/// Whether a file is the one that has this name.
-fn is_there(file: &File, name: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let of = |about: fs::Metadata| (about.dev(), about.ino());
-        matches!((file.metadata().map(of), fs::metadata(name).map(of)), (Ok(a), Ok(b)) if a == b)
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = (file, name);
-        true
+        Ok(Self { _held: Some(held) })
     }
 }
 
@@ -81,6 +52,7 @@ fn is_there(file: &File, name: &Path) -> bool {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
+    use std::fs::{self, File};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -94,8 +66,29 @@ mod tests {
         drop((first, other));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left over");
         // What a killed run has left over is in nobody's way.
-        fs::write(folder.path().join(".layer.lock"), b"").unwrap();
+        fs::write(folder.path().join(".layer.abc123.lock"), b"").unwrap();
         drop(Claim::take(&path).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // Whatever else has a name like that is nobody's lock.
+        for name in [".layer.lock", ".layer.npz.abc123.lock", "layer.abc123.lock"] {
+            fs::write(folder.path().join(name), b"dear").unwrap();
+        }
+        drop(Claim::take(&path).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    /// Another user may be allowed to read it and no more.
+    #[cfg(unix)]
+    #[test]
+    fn a_claim_can_be_seen_by_all() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("layer");
+        let _claim = Claim::take(&path).unwrap();
+        let lock = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o644);
+        assert!(File::open(&lock).unwrap().try_lock().is_err());
+        assert!(Claim::take(&path).is_err());
     }
 
     /// Through a link too.
@@ -129,6 +122,7 @@ mod tests {
                 });
             }
         });
-        assert!(taken.into_inner() >= 500);
+        // Two that come at the same time may see one another, and then neither has it; the last is alone.
+        assert!(taken.into_inner() > 0);
     }
 }

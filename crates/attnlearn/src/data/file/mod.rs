@@ -20,7 +20,7 @@ mod sets;
 mod tensor;
 mod writer;
 
-pub use atomic::{AtomicFile, destination, remove_partial_files, write_atomically};
+pub use atomic::{AtomicFile, destination, remove_partial_files, try_remove_partial_files, write_atomically};
 pub use bytes::mapped_file;
 pub use claim::Claim;
 pub use examples::{ExampleFile, InputFile};
@@ -33,7 +33,7 @@ pub use writer::{Columns, ExampleWriter};
 
 pub(crate) use bytes::Bytes;
 pub(crate) use safetensors::layout;
-pub(crate) use tensor::{Contents, FLOATS, TensorSpec, View, offence};
+pub(crate) use tensor::{Contents, FLOATS, TensorSpec, View, offence, spread};
 
 use crate::{Error, Result};
 
@@ -46,6 +46,13 @@ impl Contents {
             npz::read(bytes, place)
         } else if bytes.starts_with(npy::MAGIC) {
             Err(Error::input(place, "is a single .npy array", "save x and y together, with numpy.savez(path, x=x, y=y)"))
+        } else if bytes.starts_with(b"PAR1") {
+            let (problem, remedy) = if cfg!(feature = "parquet") {
+                ("is a Parquet file: only sets are read from those", "write it as .safetensors or .npz")
+            } else {
+                ("is a Parquet file, which this program was built without", "build it with --features full, or write .npz")
+            };
+            Err(Error::input(place, problem, remedy))
         } else {
             safetensors::read(bytes, place)
         }

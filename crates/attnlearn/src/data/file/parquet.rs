@@ -2,18 +2,21 @@
 //!
 //! `x` is a list of lists of numbers (the query, then the keys), so sets may differ in length; `y` is a number or a list of numbers;
 //! `length`, `mask` (a list) and `weight` are as in the other formats. Columns are compressed and of variable size, so blocks cannot be
-//! addressed in place: the file is read once to learn its sizes and once more into a temporary file of the mapped format.
+//! addressed in place: the file is read once to learn its sizes and once more into a temporary file of the mapped format. That file goes when it
+//! is not needed any more, and when the program ends, however it does.
 
+use super::atomic::Temporary;
 use super::inspect::{FileKind, FileSummary, TensorSummary};
 use super::sets::{SetColumns, SetFile, SetWriter, Targets};
 use super::tensor::{Dtype, FileFormat};
-use crate::features::{SetBlock, SetShape, SetSource};
+use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
 use crate::words::quoted;
 use crate::{Error, Result};
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 
@@ -27,7 +30,7 @@ pub const PARQUET_THREAD: &str = "parquet";
 pub struct ParquetSets {
     sets: SetFile,
     /// Removed when this is dropped.
-    _folder: tempfile::TempDir,
+    _spool: Temporary,
 }
 
 impl ParquetSets {
@@ -41,8 +44,11 @@ impl ParquetSets {
         let reader = reader(path)?;
         let columns = Columns::find(&reader, &place, targets)?;
         let (n, shape) = columns.sizes(&reader)?;
-        let folder = tempfile::tempdir().map_err(|source| Error::Io { place: "temporary folder".into(), source })?;
-        let spool = folder.path().join("sets.safetensors");
+        check_sets_size(shape, n, &place)?;
+        let folder = std::env::temp_dir();
+        // The copy is ours: what goes wrong with it is said of the file that the user knows.
+        let of_copy = |source| Error::Io { place: format!("{place}: its copy in {}", folder.display()), source };
+        let spool = Temporary::begin(&folder, OsStr::new("attnlearn"), ".safetensors", true).map_err(of_copy)?;
         let dtype = if columns.x.physical == Type::FLOAT { Dtype::F32 } else { Dtype::F64 };
         let wanted = SetColumns {
             x: Some(dtype),
@@ -50,10 +56,15 @@ impl ParquetSets {
             length: true,
             weight: columns.weight.is_some(),
         };
-        let mut writer = SetWriter::create(&spool, shape, n, wanted)?;
-        columns.copy(&reader, shape, &mut writer)?;
-        writer.finish()?;
-        Ok(Self { sets: SetFile::open(&spool, targets)?, _folder: folder })
+        let copied = SetWriter::create(spool.path(), shape, n, wanted).and_then(|mut writer| {
+            columns.copy(&reader, shape, &mut writer)?;
+            writer.finish()
+        });
+        copied.map_err(|e| match e {
+            Error::Io { source, .. } => of_copy(source),
+            other => other,
+        })?;
+        Ok(Self { sets: SetFile::open_as(spool.path(), &place, targets)?, _spool: spool })
     }
 }
 

@@ -11,8 +11,8 @@
 use super::atomic::AtomicFile;
 use super::bytes::Bytes;
 use super::inspect::FileKind;
-use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSpec, View, byte_len, offence};
-use super::writer::{TensorSink, sink};
+use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSpec, View, byte_len};
+use super::writer::{TensorSink, check_whole, put, sink, unholdable};
 use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -167,7 +167,12 @@ pub(super) fn targets_in(contents: &Contents) -> Option<Result<FileKind>> {
 impl SetFile {
     /// Maps a file and checks its header; no set is read.
     pub fn open(path: &Path, targets: Targets) -> Result<Self> {
-        Self::read(Bytes::open(path)?, &path.display().to_string(), targets)
+        Self::open_as(path, &path.display().to_string(), targets)
+    }
+
+    /// The same of a file that errors will call `place`.
+    pub(super) fn open_as(path: &Path, place: &str, targets: Targets) -> Result<Self> {
+        Self::read(Bytes::open(path)?, place, targets)
     }
 
     /// Sets in memory, in the format of a file; errors will call them `place`.
@@ -291,6 +296,8 @@ pub struct SetWriter {
     columns: SetColumns,
     n: u64,
     written: u64,
+    /// As in [`super::ExampleWriter`].
+    torn: bool,
 }
 
 impl SetWriter {
@@ -315,22 +322,23 @@ impl SetWriter {
             tensors.push(TensorSpec { name: "weight".into(), dtype: Dtype::F64, shape: vec![rows] });
         }
         if tensors.is_empty() || tensors.iter().any(|t| t.shape.contains(&0)) {
-            return bad(format!("{n} sets of {shape:?} were to be written"), "every size must be at least 1");
+            return bad(format!("{n} sets with {shape} were to be written"), "every size must be at least 1");
         }
         if tensors.iter().any(|t| byte_len(t.dtype, &t.shape).is_none_or(|len| len as u64 >= 1 << 61)) {
-            return bad(format!("{n} sets of {shape:?} do not fit in any file"), "write fewer of them");
+            return bad(format!("{n} sets with {shape} do not fit in any file"), "write fewer of them");
         }
         let file = AtomicFile::create(path)?;
         let sink = sink(&file, format, &tensors)?;
-        Ok(Self { file, sink, shape, columns, n, written: 0 })
+        Ok(Self { file, sink, shape, columns, n, written: 0, torn: false })
     }
 
     /// Appends sets.
     pub fn append(&mut self, block: &SetBlock) -> Result<()> {
         let place = self.file.path().display().to_string();
+        check_whole(self.torn, &self.file)?;
         if block.shape != self.shape || block.len() as u64 > self.n - self.written {
             let problem = format!(
-                "{} sets of {:?} were to follow the first {} of {} of {:?}",
+                "{} sets with {} were to follow the first {} of {} with {}",
                 block.len(),
                 block.shape,
                 self.written,
@@ -341,30 +349,30 @@ impl SetWriter {
         }
         let lengths: Vec<f64> = block.lengths.iter().map(|&l| l as f64).collect();
         let columns = [
-            (self.columns.x, block.x.as_slice()),
-            (self.columns.y, block.y.as_slice()),
-            (self.columns.length.then_some(Dtype::I64), lengths.as_slice()),
-            (self.columns.weight.then_some(Dtype::F64), block.weights.as_slice()),
+            ("x", self.columns.x, block.x.as_slice()),
+            ("y", self.columns.y, block.y.as_slice()),
+            ("length", self.columns.length.then_some(Dtype::I64), lengths.as_slice()),
+            ("weight", self.columns.weight.then_some(Dtype::F64), block.weights.as_slice()),
         ];
         // Nothing is written unless all of it can be: the tensors keep in step.
-        let mut encoded = Vec::new();
-        for (dtype, numbers) in columns.into_iter().filter_map(|(dtype, numbers)| Some((dtype?, numbers))) {
-            let mut bytes = Vec::with_capacity(numbers.len() * dtype.size());
-            dtype.encode(numbers, &mut bytes).map_err(|value| {
-                let problem = format!("{} ({})", offence(value), dtype.name());
-                Error::input(&place, problem, "choose a wider number format or mend it")
-            })?;
-            encoded.push(bytes);
+        let present = columns.into_iter().filter_map(|(name, dtype, numbers)| Some((name, dtype?, numbers)));
+        for (name, dtype, numbers) in present.clone() {
+            if let Some(at) = dtype.refuses(numbers) {
+                return Err(unholdable(format!("{place}, {name}"), numbers[at], dtype));
+            }
         }
-        for (tensor, bytes) in encoded.iter().enumerate() {
-            self.sink.write(tensor, bytes).map_err(|e| Error::io(self.file.path(), e))?;
+        self.torn = true;
+        for (tensor, (_, dtype, numbers)) in present.enumerate() {
+            put(&mut *self.sink, tensor, dtype, numbers).map_err(|e| Error::io(self.file.path(), e))?;
         }
+        self.torn = false;
         self.written += block.len() as u64;
         Ok(())
     }
 
     /// Completes the file and moves it to its place. Fails, and leaves no file, if sets are missing.
     pub fn finish(self) -> Result<()> {
+        check_whole(self.torn, &self.file)?;
         let path = self.file.path();
         if self.written != self.n {
             let problem = format!("{} sets of {} were written", self.written, self.n);
@@ -382,4 +390,42 @@ pub fn open_sets(path: &Path, targets: Targets) -> Result<Box<dyn SetSource>> {
         return Ok(Box::new(super::parquet::ParquetSets::open(path, targets)?));
     }
     Ok(Box::new(SetFile::open(path, targets)?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on should stop
+mod tests {
+    use super::*;
+    use std::io;
+
+    struct Full;
+
+    impl TensorSink for Full {
+        fn write(&mut self, _: usize, _: &[u8]) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn finish(self: Box<Self>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Once the disk has refused a part, there is no going on: the tensors are out of step.
+    #[test]
+    fn a_file_that_was_torn_is_not_completed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sets.npz");
+        let shape = SetShape { keys: 1, d: 1, targets: 1 };
+        let columns = SetColumns { x: Some(Dtype::F64), y: Some(Dtype::F64), length: false, weight: false };
+        let mut writer = SetWriter::create(&path, shape, 1, columns).unwrap();
+        let mut block = SetBlock::new(shape);
+        block.push(&[1.0, 2.0], &[3.0], 1.0);
+        let whole = std::mem::replace(&mut writer.sink, Box::new(Full));
+        writer.append(&block).unwrap_err();
+        writer.sink = whole;
+        let said = writer.append(&block).unwrap_err().to_string();
+        assert!(said.ends_with("an earlier block could not be written whole; begin the file again"), "{said}");
+        assert!(writer.finish().is_err());
+        assert!(!path.exists());
+    }
 }

@@ -63,28 +63,37 @@ impl Dtype {
     /// Reads the numbers in `bytes` to every `stride`-th place of `out`; fails with the first that is not finite in `T`.
     pub(crate) fn decode<T: Real>(self, bytes: &[u8], out: &mut [T], stride: usize) -> Result<(), f64> {
         match self {
-            Self::I8 => spread(bytes, out, stride, |b| f64::from(i8::from_le_bytes(b))),
-            Self::U8 | Self::Bool => spread(bytes, out, stride, |b| f64::from(u8::from_le_bytes(b))),
-            Self::I32 => spread(bytes, out, stride, |b| f64::from(i32::from_le_bytes(b))),
-            Self::I64 => spread(bytes, out, stride, |b| i64::from_le_bytes(b) as f64),
-            Self::F32 => spread(bytes, out, stride, |b| f64::from(f32::from_le_bytes(b))),
-            Self::F64 => spread(bytes, out, stride, f64::from_le_bytes),
+            Self::I8 => spread(each(bytes, |b| f64::from(i8::from_le_bytes(b))), out, stride),
+            Self::U8 | Self::Bool => spread(each(bytes, |b| f64::from(u8::from_le_bytes(b))), out, stride),
+            Self::I32 => spread(each(bytes, |b| f64::from(i32::from_le_bytes(b))), out, stride),
+            Self::I64 => spread(each(bytes, |b| i64::from_le_bytes(b) as f64), out, stride),
+            Self::F32 => spread(each(bytes, |b| f64::from(f32::from_le_bytes(b))), out, stride),
+            Self::F64 => spread(each(bytes, f64::from_le_bytes), out, stride),
         }
+    }
+
+    /// Whether this format holds a number: as it is, or nearly where it has a fraction.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::I8 => f64::from(value as i8) - value == 0.0,
+            Self::U8 => f64::from(value as u8) - value == 0.0,
+            Self::Bool => f64::from(u8::from(value > 0.5)) - value == 0.0,
+            Self::I32 => f64::from(value as i32) - value == 0.0,
+            Self::I64 => (value as i64) as f64 - value == 0.0,
+            Self::F32 => (value as f32).is_finite(),
+            Self::F64 => value.is_finite(),
+        }
+    }
+
+    /// Which of the numbers is the first that it does not hold.
+    pub(crate) fn refuses<T: Real>(self, values: &[T]) -> Option<usize> {
+        values.iter().position(|value| !self.holds(value.to_f64()))
     }
 
     /// Appends `values` to `bytes`; fails with the first that this format cannot hold.
     pub(crate) fn encode<T: Real>(self, values: &[T], bytes: &mut Vec<u8>) -> Result<(), f64> {
         for value in values.iter().map(|v| v.to_f64()) {
-            let fits = match self {
-                Self::I8 => f64::from(value as i8) - value == 0.0,
-                Self::U8 => f64::from(value as u8) - value == 0.0,
-                Self::Bool => f64::from(u8::from(value > 0.5)) - value == 0.0,
-                Self::I32 => f64::from(value as i32) - value == 0.0,
-                Self::I64 => (value as i64) as f64 - value == 0.0,
-                Self::F32 => (value as f32).is_finite(),
-                Self::F64 => value.is_finite(),
-            };
-            if !fits {
+            if !self.holds(value) {
                 return Err(value);
             }
             match self {
@@ -100,24 +109,25 @@ impl Dtype {
     }
 }
 
-/// The loop of [`Dtype::decode`]. It has no branch: the offender is looked for only once it is known that there is one.
-fn spread<const N: usize, T: Real>(
-    bytes: &[u8],
-    out: &mut [T],
-    stride: usize,
-    number: impl Fn([u8; N]) -> f64,
-) -> Result<(), f64> {
+/// The numbers in `bytes`.
+fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f64 + Clone) -> impl Iterator<Item = f64> + Clone {
+    bytes.as_chunks::<N>().0.iter().map(move |&b| number(b))
+}
+
+/// Writes numbers to every `stride`-th place of `out`; fails with the first that is not finite in `T`. The loop has no branch: the offender is
+/// looked for only once it is known that there is one.
+pub(crate) fn spread<T: Real>(numbers: impl Iterator<Item = f64> + Clone, out: &mut [T], stride: usize) -> Result<(), f64> {
     let finite = |v: T| v.to_f64().is_finite();
-    let numbers = || bytes.as_chunks::<N>().0.iter().map(|&b| number(b));
     let mut all_finite = true;
-    for (value, out) in numbers().zip(out.iter_mut().step_by(stride)) {
+    for (value, out) in numbers.clone().zip(out.iter_mut().step_by(stride)) {
         *out = T::from_f64(value);
         all_finite &= finite(*out);
     }
     if all_finite {
         return Ok(());
     }
-    Err(numbers().find(|&v| !finite(T::from_f64(v))).unwrap_or(f64::NAN))
+    let mut numbers = numbers;
+    Err(numbers.find(|&v| !finite(T::from_f64(v))).unwrap_or(f64::NAN))
 }
 
 /// What to say of a number that cannot be used.
@@ -268,7 +278,9 @@ impl Contents {
         };
         let mut numbers = filled(tensor.shape.iter().product(), place, "allow more memory")?;
         let decoded = match (&tensor.data, &tensor.half) {
-            (_, Some((half, range))) => spread(&bytes[range.clone()], &mut numbers, 1, |b| half.value(u16::from_le_bytes(b))),
+            (_, Some((half, range))) => {
+                spread(each(&bytes[range.clone()], |b| half.value(u16::from_le_bytes(b))), &mut numbers, 1)
+            }
             (Ok(data), _) if FLOATS.contains(&data.dtype) => data.dtype.decode(&bytes[data.range.clone()], &mut numbers, 1),
             _ => {
                 let problem = format!("has number format {}", quoted(&tensor.dtype));

@@ -5,7 +5,7 @@ use super::npz::NpzSink;
 use super::safetensors::SafetensorsSink;
 use super::tensor::{Dtype, FLOATS, FileFormat, TensorSpec, byte_len, offence};
 use crate::data::{Block, Shape};
-use crate::linalg::lanes::Real;
+use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
 use std::io;
 use std::path::Path;
@@ -47,6 +47,56 @@ pub(super) fn sink(file: &AtomicFile, format: FileFormat, tensors: &[TensorSpec]
     })
 }
 
+/// Numbers that are encoded at a time: what is written takes little memory beside what it is made of.
+const AT_ONCE: usize = 1 << 16;
+
+/// Appends numbers that the format [holds](Dtype::holds) to one of the tensors.
+pub(super) fn put<T: Real>(sink: &mut dyn TensorSink, tensor: usize, dtype: Dtype, values: &[T]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(values.len().min(AT_ONCE) * dtype.size());
+    for values in values.chunks(AT_ONCE) {
+        bytes.clear();
+        dtype.encode(values, &mut bytes).map_err(|value| io::Error::other(offence(value)))?;
+        sink.write(tensor, &bytes)?;
+    }
+    Ok(())
+}
+
+/// What is said of a number that the format does not hold.
+pub(super) fn unholdable(place: String, value: f64, dtype: Dtype) -> Error {
+    Error::input(place, format!("{} ({})", offence(value), dtype.name()), "choose a wider number format or mend it")
+}
+
+/// Numbers of a few examples of a block that go to one of the tensors.
+struct Part<'a, T> {
+    tensor: usize,
+    name: &'static str,
+    dtype: Dtype,
+    /// The first of the examples.
+    first: usize,
+    /// Numbers of each.
+    per: usize,
+    values: &'a [T],
+}
+
+/// Visits what of a block goes into a file, a few examples at a time, in plain order.
+fn each_part<T: Real>(columns: Columns, block: &Block<T>, mut visit: impl FnMut(&Part<'_, T>) -> Result<()>) -> Result<()> {
+    let mut values = Vec::new();
+    for (tensor, (name, dtype, width)) in columns.present(block.shape()).enumerate() {
+        let per = block.shape().k * width;
+        let examples = (AT_ONCE / per).next_multiple_of(LANES).max(LANES);
+        for first in (0..block.len()).step_by(examples) {
+            values.resize(examples.min(block.len() - first) * per, T::ZERO);
+            if name == "x" {
+                block.copy_inputs_from(first, &mut values);
+            } else {
+                block.copy_outputs_from(first, &mut values);
+            }
+            visit(&Part { tensor, name, dtype, first, per, values: &values })?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a known number of examples to a new file, which appears under its name only when it is [finished](Self::finish).
 pub struct ExampleWriter {
     file: AtomicFile,
@@ -79,7 +129,7 @@ impl ExampleWriter {
         let bad = |problem: String, remedy: &str| Err(Error::input(path.display().to_string(), problem, remedy));
         let format = FileFormat::of_name(path)?;
         if n == 0 || shape.k == 0 || shape.d == 0 || shape.d_out == 0 {
-            return bad(format!("{n} examples of {shape:?} were to be written"), "every size must be at least 1");
+            return bad(format!("{n} examples with {shape} were to be written"), "every size must be at least 1");
         }
         if columns.y.is_some_and(|dtype| !FLOATS.contains(&dtype)) {
             return bad("outputs were to be written as I8".into(), "write them as F32 or F64");
@@ -91,7 +141,7 @@ impl ExampleWriter {
         let specs: Option<Vec<_>> = columns.present(shape).map(spec).collect();
         // File offsets are 63 bits wide; under 2^61 each, two tensors and their headers fit.
         let Some(specs) = specs.filter(|specs| specs.iter().all(|&(_, len)| len < 1 << 61)) else {
-            return bad(format!("{n} examples of {shape:?} do not fit in any file"), "write fewer of them");
+            return bad(format!("{n} examples with {shape} do not fit in any file"), "write fewer of them");
         };
         if specs.is_empty() {
             return bad("neither inputs nor outputs were to be written".into(), "choose at least one of them");
@@ -105,9 +155,9 @@ impl ExampleWriter {
     /// Appends the examples of a block.
     pub fn append<T: Real>(&mut self, block: &Block<T>) -> Result<()> {
         let place = || self.file.path().display().to_string();
-        self.check_whole()?;
+        check_whole(self.torn, &self.file)?;
         if block.shape() != self.shape {
-            let problem = format!("a block of {:?} was to be added to examples of {:?}", block.shape(), self.shape);
+            let problem = format!("a block with {} was to be added to examples with {}", block.shape(), self.shape);
             return Err(Error::input(place(), problem, "write examples of one shape to a file"));
         }
         if block.len() as u64 > self.n - self.written {
@@ -115,28 +165,15 @@ impl ExampleWriter {
             return Err(Error::input(place(), problem, "write as many as announced"));
         }
         // Nothing is written unless all of it can be: the tensors keep in step.
-        let mut encoded = Vec::new();
-        for (name, dtype, width) in self.columns.present(self.shape) {
-            let per = self.shape.k * width;
-            let mut values = vec![T::ZERO; block.len() * per];
-            if name == "x" {
-                block.copy_inputs(&mut values);
-            } else {
-                block.copy_outputs(&mut values);
-            }
-            let mut bytes = Vec::with_capacity(values.len() * dtype.size());
-            dtype.encode(&values, &mut bytes).map_err(|value| {
-                let example = self.written + (bytes.len() / dtype.size() / per) as u64;
-                let problem = format!("{} ({})", offence(value), dtype.name());
-                let place = format!("{}, {name}, example {example}", place());
-                Error::input(place, problem, "choose a wider number format or mend it")
-            })?;
-            encoded.push(bytes);
-        }
+        each_part(self.columns, block, |part| {
+            let Some(at) = part.dtype.refuses(part.values) else { return Ok(()) };
+            let example = self.written + (part.first + at / part.per) as u64;
+            Err(unholdable(format!("{}, {}, example {example}", place(), part.name), part.values[at].to_f64(), part.dtype))
+        })?;
         self.torn = true;
-        for (tensor, bytes) in encoded.iter().enumerate() {
-            self.sink.write(tensor, bytes).map_err(|e| Error::io(self.file.path(), e))?;
-        }
+        each_part(self.columns, block, |part| {
+            put(&mut *self.sink, part.tensor, part.dtype, part.values).map_err(|e| Error::io(self.file.path(), e))
+        })?;
         self.torn = false;
         self.written += block.len() as u64;
         Ok(())
@@ -144,7 +181,7 @@ impl ExampleWriter {
 
     /// Completes the file and moves it to its place. Fails, and leaves no file, if examples are missing.
     pub fn finish(self) -> Result<()> {
-        self.check_whole()?;
+        check_whole(self.torn, &self.file)?;
         let path = self.file.path();
         if self.written != self.n {
             let problem = format!("{} examples of {} were written", self.written, self.n);
@@ -153,12 +190,13 @@ impl ExampleWriter {
         self.sink.finish().map_err(|e| Error::io(path, e))?;
         self.file.commit()
     }
+}
 
-    fn check_whole(&self) -> Result<()> {
-        if !self.torn {
-            return Ok(());
-        }
-        let place = self.file.path().display().to_string();
-        Err(Error::input(place, "an earlier block could not be written whole", "begin the file again"))
+/// Refuses to go on with a file of which part of a block is missing.
+pub(super) fn check_whole(torn: bool, file: &AtomicFile) -> Result<()> {
+    if !torn {
+        return Ok(());
     }
+    let place = file.path().display().to_string();
+    Err(Error::input(place, "an earlier block could not be written whole", "begin the file again"))
 }
