@@ -1,4 +1,4 @@
-//! Ctrl-C, and what else ends a program (SIGTERM, SIGHUP).
+//! Ctrl-C, and what else asks a program to end (SIGTERM, SIGHUP, SIGQUIT, SIGXCPU).
 //!
 //! A run that [listens](listen) is asked to stop at its next step, cleanly, and ended by the second Ctrl-C; one that has nothing to keep is ended
 //! by the first. Neither leaves a partial file. What was to be ignored when the program started, as under `nohup`, stays ignored.
@@ -46,9 +46,4 @@ pub fn end(why: &str, code: u8) {
 /// Whether Ctrl-C has been pressed.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
-}
-
-/// Fails if Ctrl-C has been pressed.
-pub fn check() -> Result<()> {
-    if requested() { Err(Error::Interrupted) } else { Ok(()) }
 }
