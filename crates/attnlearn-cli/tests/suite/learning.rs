@@ -196,7 +196,7 @@ fn flags_of_the_other_method_are_refused() {
     // A checkpoint that is no checkpoint.
     bench.write("l.safetensors.checkpoint", b"something else");
     let run = bench.run("learn e.npz -o l.safetensors --method descend");
-    assert!(run.code == Some(2) && run.err.contains("a search was kept here"), "{run:?}");
+    assert!(run.code == Some(2) && run.err.contains("is there already and no search that was kept"), "{run:?}");
     let run = bench.run("learn e.npz -o l.safetensors --method descend --resume");
     assert!(run.code == Some(2) && run.err.contains("no checkpoint of a search"), "{run:?}");
 }

@@ -191,7 +191,12 @@ fn a_second_run_with_the_same_output_is_refused() {
     assert!(run.code == Some(2) && run.err.contains("another run"), "{run:?}");
     send(&child, "-KILL");
     assert_eq!(end(child).code, None);
-    let _ = std::fs::remove_file(bench.path("l.safetensors.checkpoint"));
+    let run = bench.run(line);
+    assert!(
+        run.code == Some(2) && run.err.contains("a search was kept here; continue it with --resume, or remove it"),
+        "{run:?}"
+    );
+    std::fs::remove_file(bench.path("l.safetensors.checkpoint")).expect("a search that was kept");
     bench.good("generate -o easy.npz --examples 600 --d 4 --k 3 --heads 1 --norm 2 --quiet");
     bench.good("learn easy.npz --heads 1 -o l.safetensors --quiet");
     assert!(!bench.files().iter().any(|name| name.ends_with(".lock") && name.starts_with(".l.")), "{:?}", bench.files());
