@@ -173,7 +173,7 @@ fn lab(seeds: usize, moments: u64) -> Resumable {
 
 #[test]
 fn learning_survives_kills() {
-    learn(10_000, 4).check();
+    learn(10_000, 2).check();
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn fitting_survives_kills() {
 
 #[test]
 fn the_lab_survives_kills() {
-    lab(20, 3).check();
+    lab(12, 2).check();
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn outputs_do_not_overwrite_what_is_kept() {
 #[test]
 fn a_killed_run_goes_on() {
     let bench = Workbench::new();
-    let config = SMALL.replace("seeds = 2", "seeds = 40");
+    let config = SMALL.replace("seeds = 2", "seeds = 16");
     bench.write("small.toml", config.as_bytes());
     let line = |out: &str| format!("lab run noise --config small.toml --out {out} --quiet");
     bench.good(&line("whole"));

@@ -84,8 +84,9 @@ fn without_polish_there_is_no_error_after_it() {
 #[test]
 fn noise_is_not_recovered() {
     let bench = Workbench::new();
-    bench.write("noise.safetensors", &examples(5000, 3, 4, 4, |i| noise(i).signum(), |i| noise(i + 77)));
-    let run = bench.run("learn noise.safetensors --heads 1 -o l.safetensors --json r.json");
+    bench.write("noise.safetensors", &examples(1000, 3, 4, 4, noise, |i| noise(i + 77)));
+    // Where nothing can be learned every start is tried: for minutes, if nobody ends it.
+    let run = bench.run("learn noise.safetensors --heads 1 --time-limit 5s -o l.safetensors --json r.json");
     assert_eq!(run.code, Some(1), "{run:?}");
     let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
     assert_eq!(report["recovered"], false);
@@ -273,7 +274,10 @@ fn a_limit_of_time_keeps_the_best_so_far() {
     assert_eq!((run.code, run.err.as_str()), (Some(1), ""), "{run:?}");
     assert!(run.out.contains("stopped by the limit of time") && run.out.contains("continue with --resume"), "{run:?}");
     let report: serde_json::Value = serde_json::from_slice(&bench.read("r.json")).expect("JSON");
-    assert!(report["out_of_time"] == true && report["recovered"] == false && report["certificate"]["n"] == 120, "{report}");
+    assert!(report["out_of_time"] == true && report["recovered"] == false, "{report}");
+    // A few of these sequences have the tokens of another, and do not count.
+    let certified = &report["certificate"]["n"];
+    assert!(*certified == report["split"]["certify"] && (110..=120).contains(&certified.as_u64().unwrap_or(0)), "{report}");
     assert!(bench.files().contains(&"l.safetensors".into()) && bench.files().contains(&"l.safetensors.checkpoint".into()));
     let resumed = bench.good(&format!("{learn} --resume"));
     assert!(resumed.out.contains("recovered") && !bench.files().contains(&"l.safetensors.checkpoint".into()), "{resumed:?}");

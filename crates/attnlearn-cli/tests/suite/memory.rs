@@ -90,7 +90,9 @@ fn a_refusal_for_want_of_memory_does_not_contradict_itself() {
 fn long_sequences_are_attended_in_little_memory() {
     let bench = Workbench::new();
     bench.good("generate -o few.npz --examples 2 --k 4000 --d 2 --heads 1 --layer-out t.safetensors");
-    for line in ["verify t.safetensors few.npz", "apply t.safetensors few.npz -o y.npz", "inspect few.npz"] {
+    for line in
+        ["verify t.safetensors few.npz --quiet", "apply t.safetensors few.npz -o y.npz --quiet", "inspect few.npz --quiet"]
+    {
         let run = bench.under(700, line);
         assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{line}: {run:?}");
     }
