@@ -77,13 +77,12 @@ mod tests {
     /// Without any time there is an answer all the same, with a certificate; the search is kept, and continued it is the one that had no limit.
     #[test]
     fn a_search_that_is_out_of_time_has_an_answer_and_goes_on() {
-        let folder = std::env::temp_dir().join(format!("attnlearn-limit-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         for seed in 0..3 {
             let teacher = TeacherSpec::dense(4, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
             let examples: Batch<f64> =
                 Batch::read(&TeacherStream::new(&teacher, 3, InputDistribution::Gaussian, seed, None), 0..8, 300).unwrap();
-            let checkpoint = folder.join(format!("{seed}.checkpoint"));
+            let checkpoint = folder.path().join(format!("{seed}.checkpoint"));
             let run = |limit: Option<f64>, resume: bool| {
                 let settings = Settings { method: Method::Descend, seed, time_limit: limit, ..Settings::default() };
                 let keeping = Keeping { checkpoint: Some(checkpoint.clone()), layer: None, resume, every: None };
@@ -105,6 +104,5 @@ mod tests {
             assert_eq!(resumed.outcome.layer, whole.outcome.layer);
             assert!(!checkpoint.exists());
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

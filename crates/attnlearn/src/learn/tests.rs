@@ -432,26 +432,6 @@ fn certificates_of_whole_runs_keep_their_word_to_the_percent() {
     assert!((missed.runs / 10..9 * missed.runs / 10).contains(&missed.by_phases), "{missed:?}");
 }
 
-/// The reason: of two layers with errors of one distribution the one that does better on the certificate's examples is certified to do better than it does,
-/// a third of the time instead of a fifth. Chosen by other examples it is not.
-#[test]
-fn a_choice_by_the_examples_of_the_certificate_breaks_its_word() {
-    let (mut rng, runs, n) = (ChaCha8Rng::seed_from_u64(18), 2000, HELD_OUT as usize);
-    let mut broken = [0, 0];
-    for _ in 0..runs {
-        // Uniform errors: the chance of a larger one than e is 1 − e.
-        let mut errors = || (0..n).map(|_| rng.random()).collect::<Vec<f64>>();
-        let (one, other) = (errors(), errors());
-        let [square, square_of_other] = [&one, &other].map(|errors| errors.iter().map(|e| e * e).sum::<f64>());
-        for (broken, chosen) in broken.iter_mut().zip([&one, if square_of_other < square { &other } else { &one }]) {
-            let largest = chosen.iter().copied().fold(0.0, f64::max);
-            *broken += u64::from(1.0 - largest > 1.0 - DELTA.powf(1.0 / n as f64));
-        }
-    }
-    assert!(chance_of_more(runs, DELTA, broken[0]) > 1e-3 && broken[0] > 320, "{broken:?}");
-    assert!(chance_of_more(runs, DELTA, broken[1] - 1) < 1e-9, "{broken:?}");
-}
-
 #[test]
 fn chances_are_those_of_the_binomial_distribution() {
     // The upper bound q on k of n has P[Bin(n, q) ≤ k] = δ.

@@ -103,7 +103,7 @@ fn heedful(command: &mut Command) {
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| {
-            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGXCPU, libc::SIGHUP, libc::SIGTERM] {
                 libc::signal(signal, libc::SIG_DFL);
             }
             Ok(())
