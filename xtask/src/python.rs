@@ -23,6 +23,8 @@ pub fn test(build: bool, all: bool, torch: bool) -> Result<(), String> {
     command(
         Command::new(&python)
             .args(["-m", "pytest", "-m", tests, "crates/attnlearn-py/tests"])
+            // Torch is that of another interpreter, below.
+            .env_remove("ATTNLEARN_REQUIRE")
             .env("ATTNLEARN_PROGRAM", program)
             .env("ATTNLEARN_WHEEL", &wheel),
     )?;

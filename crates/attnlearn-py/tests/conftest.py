@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import pytest
 from attnlearn import datasets
 
 ROOT = Path(__file__).resolve().parents[3]
+
+# Jobs of a script are told to ignore Ctrl-C, and what they start is too: tests of interruptions need to hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

