@@ -246,7 +246,8 @@ mod tests {
         }
     }
 
-    /// By agreement alone, before any polish and without a look at single projections: the hull of the best rows holds both heads.
+    /// By agreement alone, before any polish and without a look at single projections: the hull of the best rows holds both heads. Not at d = 6, where too few
+    /// rows agree. The worst distance seen was 0.015.
     #[test]
     fn the_hull_of_agreeing_rows_is_that_of_the_heads() {
         for (d, size, seed) in [8, 10].into_iter().flat_map(|d| [(d, 6.0, 0), (d, 6.0, 1), (d, 8.0, 2)]) {
