@@ -77,6 +77,9 @@ impl LackOfFit {
             (Verdict::AnotherFunction, Some(Dependence::AnotherHead)) => {
                 format!("another head explains {percent:.0} % of what is left")
             }
+            (Verdict::CannotTell, Some(Dependence::Doubt)) => {
+                "what is left is larger where attention is unsure: of hard attention, perhaps".into()
+            }
             (Verdict::AnotherFunction, _) => format!("inputs explain {percent:.0} % of what is left"),
             (_, Some(_)) if self.doubtful => {
                 format!("inputs may explain {percent:.0} % of what is left, but {} sequences are too few to tell", self.sequences)
@@ -144,6 +147,8 @@ mod tests {
                 }
             }
         }
+        let uneven = LackOfFit { by: Some(Dependence::Doubt), ..lack(Verdict::CannotTell) };
+        assert!(uneven.reason().contains("larger where attention is unsure"), "{}", uneven.reason());
         let exact =
             Ending { nmse: 1e-25, exact: true, out_of_time: true, floor: false, noisy: false, noise: None, lack_of_fit: None };
         assert!(exact.recovered() && exact.text() == "recovered");

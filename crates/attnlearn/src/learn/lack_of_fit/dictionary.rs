@@ -42,6 +42,8 @@ pub enum Dependence {
     Copies,
     /// A head that was learned of other residuals.
     AnotherHead,
+    /// Their size, not they themselves: it is larger where attention is unsure.
+    Doubt,
 }
 
 impl Dependence {
@@ -213,6 +215,36 @@ impl Dictionary {
         rows
     }
 
+    /// `log ‖F_a‖²` of some queries, outputs in units of their size.
+    pub(super) fn sizes(&self, sequence: &Sequence<'_>, queries: &[usize]) -> Vec<f64> {
+        let of = |&a: &usize| &sequence.f[a * self.d_out..(a + 1) * self.d_out];
+        queries.iter().map(of).map(|f| dot(f, f).max(1e-12).ln()).collect()
+    }
+
+    /// A one and how unsure the layer's own heads are at some queries: weight and lead of the first key, entropy, and how far tokens are from the pooled
+    /// one, and that from the first key's.
+    pub(super) fn doubt(&self, sequence: &Sequence<'_>, queries: &[usize]) -> Vec<Vec<f64>> {
+        let Sequence { k, z, .. } = sequence;
+        let mut rows: Vec<Vec<f64>> = queries.iter().map(|_| vec![1.0]).collect();
+        for (theta, bias) in &self.own {
+            let logits = self.own_logits(sequence.x, theta, bias.as_deref(), queries);
+            for ((row, own), &a) in rows.iter_mut().zip(logits.chunks_exact(*k)).zip(queries) {
+                let keys = self.seen(a, *k);
+                let (p, first) = (weights(Kind::Softmax, own, keys), weights(Kind::Hard, own, keys));
+                let most = dot(&p, &first);
+                let second = p.iter().zip(&first).filter(|(_, first)| **first < 0.5).map(|(p, _)| *p).fold(0.0, f64::max);
+                let (pooled, leading) = (mix(&p, z, self.d), mix(&first, z, self.d));
+                let away: f64 = pooled.iter().zip(&leading).map(|(p, l)| (p - l).powi(2)).sum();
+                let square: f64 = p.iter().zip(z.chunks_exact(self.d)).map(|(p, z)| p * dot(z, z)).sum();
+                let spread = (square - dot(&pooled, &pooled)).max(0.0);
+                row.extend([most, second, (most / second.max(1e-12)).ln().min(20.0)]);
+                row.push(p.iter().map(|p| -p * p.max(1e-12).ln()).sum());
+                row.extend([away, away.max(1e-12).ln(), spread, spread.max(1e-12).ln()]);
+            }
+        }
+        rows
+    }
+
     /// Tokens that a query sees.
     fn seen(&self, a: usize, k: usize) -> usize {
         if self.mask == Mask::Causal { a + 1 } else { k }
@@ -241,7 +273,7 @@ impl Dictionary {
             Dependence::Outputs => self.outputs(&seen, &mut rows),
             Dependence::Heads => self.heads(&seen, &mut rows),
             Dependence::OtherHeads => self.other_heads(&seen, &mut rows),
-            Dependence::Copies | Dependence::AnotherHead => {}
+            Dependence::Copies | Dependence::AnotherHead | Dependence::Doubt => {}
         }
         rows
     }

@@ -17,12 +17,14 @@
 //! **Power.** That nothing was found means something only if there was something to find it with. So the tests of the first kind are given residuals half
 //! of whose variance is a random function that is no such layer, `√½ R + √½ P` (`plant.rs`). `power` is the share of those that they notice. Below three
 //! quarters it cannot be told; it can, too, where copies alone would have shown half the variance. No test sees everything: a function that looks random
-//! at every scale is noise to all of them, copies excepted.
+//! at every scale is noise to all of them, copies excepted. One kind of such functions is common: those that are rougher than softmax attention, hard
+//! attention above all. Where the *size* of residuals grows with the layer's own doubt, it cannot be told either (`sizes.rs`).
 
 mod copies;
 mod dictionary;
 mod plant;
 mod prediction;
+mod sizes;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests;
@@ -56,6 +58,10 @@ const FEW: usize = 12;
 /// Functions planted of every kind, and the share of them that has to be noticed.
 const PLANTS: usize = 2;
 const POWER: f64 = 0.75;
+/// Share of the variance of residuals' sizes that doubt has to explain.
+const UNEVEN: f64 = 0.1;
+/// Standard deviations by which it has to. Few: all that follows is that it cannot be told.
+const UNSURE: f64 = 2.0;
 /// How hard the head that residuals may hold is looked for: see [`StrategySettings::effort`].
 const EFFORT: f64 = 0.02;
 
@@ -67,7 +73,7 @@ pub enum Verdict {
     Noise,
     /// They depend on the inputs.
     AnotherFunction,
-    /// No test found dependence, but neither would they have.
+    /// No test found dependence, but neither would they have, or only that of their size.
     CannotTell,
 }
 
@@ -217,12 +223,17 @@ impl Fitted<'_> {
         let noticed = best[1..].iter().filter(|best| best.found(threshold)).count();
         let power = noticed as f64 / (best.len() - 1) as f64;
         let by_copies = copies.as_ref().is_some_and(|copies| threshold * copies.error <= 0.5);
-        let found = best[0];
+        let sizes = sizes::by_doubt(&tests, &dictionary, &sequences, &asked, &targets[0]);
+        let mut found = best[0];
         // What is nearly found is not noise for certain; less than a hundredth is nothing.
-        let verdict = match (found.found(threshold), !found.doubtful && (power >= POWER || by_copies)) {
-            (true, _) => Verdict::AnotherFunction,
-            (false, true) => Verdict::Noise,
-            (false, false) => Verdict::CannotTell,
+        let verdict = match sizes {
+            _ if found.found(threshold) => Verdict::AnotherFunction,
+            Some((z, share)) if z >= UNSURE && share >= UNEVEN => {
+                found = Strength { z, share, by: Some(Dependence::Doubt), doubtful: false };
+                Verdict::CannotTell
+            }
+            _ if !found.doubtful && (power >= POWER || by_copies) => Verdict::Noise,
+            _ => Verdict::CannotTell,
         };
         Ok(LackOfFit {
             verdict,
@@ -230,7 +241,7 @@ impl Fitted<'_> {
             by: found.by,
             explained: found.share,
             z: found.z,
-            threshold,
+            threshold: if found.by == Some(Dependence::Doubt) { UNSURE } else { threshold },
             doubtful: found.doubtful,
             power: (verdict != Verdict::AnotherFunction).then_some(power),
             copies: copies.map_or(0, |copies| copies.groups),

@@ -193,6 +193,15 @@ impl Tests<'_> {
         }
     }
 
+    /// What predicts a target where the layer was learned, tried where it was not: standard deviations and share explained.
+    pub fn predicted(&self, phi: &Mat<f64>, target: &Mat<f64>, ridge: f64) -> Option<(f64, f64)> {
+        let (old, new) = (self.rows_of(|unit| !self.fresh[unit]), self.rows_of(|unit| self.fresh[unit]));
+        let b = Equations::of(phi, target, &old).solved(ridge)?;
+        let mut predicted = Mat::zeros(phi.nrows(), target.ncols());
+        predict(phi, &b, &new, &mut predicted);
+        Some(self.strength(&predicted, target, |unit| self.fresh[unit]))
+    }
+
     /// Standard deviations by which predictions and residuals agree on some units, and the share of the residuals that they explain.
     pub fn strength(&self, predicted: &Mat<f64>, target: &Mat<f64>, among: impl Fn(usize) -> bool) -> (f64, f64) {
         let mut agreement: Vec<Option<f64>> = vec![None; self.fold_of.len()];

@@ -3,6 +3,7 @@
 use super::super::{Answer, Descended, Heads, Keeping, Method, Settings, Unwatched};
 use super::*;
 use crate::data::{Shape, TeacherSpec};
+use crate::layer::{Head, Mask};
 
 const D: usize = 5;
 const K: usize = 4;
@@ -291,6 +292,39 @@ fn copies_tell_what_nothing_else_can() {
             }
         }
     }
+}
+
+/// A soft layer that comes near a hard one leaves what looks like noise to tests of means: its size gives it away. Noise of one size does not.
+#[test]
+fn hard_attention_is_not_noise() {
+    for seed in 0..5 {
+        let teacher = TeacherSpec::dense(D, 1, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed + 70);
+        let x: Vec<f64> = (0..300 * K * D).map(|_| normal(&mut rng)).collect();
+        let (theta, w) = (teacher.heads()[0].theta.to_dense(), &teacher.heads()[0].w);
+        let near = &theta * faer::Scale(6.0) + matrix(&mut rng, 0.3);
+        let outputs = |theta: &Mat<f64>, w: &Mat<f64>| {
+            let y = single(theta, w).forward(K, &x);
+            Mat::from_fn(300 * K, D, |a, i| y[a * D + i])
+        };
+        let hard = outputs(&(&theta * faer::Scale(1e6)), w);
+        // The near layer's values are fitted: what is left has nothing of its pooled tokens.
+        let rest = prediction::without(&outputs(&near, &Mat::identity(D, D)), &hard);
+        let soft = outputs(&near, w);
+        let of = |rest: &mut dyn FnMut(usize, usize) -> f64| {
+            let y = (0..300 * K * D).map(|i| soft[(i / D, i % D)] + rest(i / D, i % D)).collect();
+            look(Batch { shape: Shape { k: K, d: D, d_out: D }, x: x.clone(), y }, 60)
+        };
+        let found = of(&mut |a, i| rest[(a, i)]).of(&single(&near, w)).lack_of_fit(seed, &|| false).unwrap();
+        assert_eq!((found.verdict, found.by), (Verdict::CannotTell, Some(Dependence::Doubt)), "seed {seed}: {found:?}");
+        let found = of(&mut |_, _| normal(&mut rng)).of(&single(&near, w)).lack_of_fit(seed, &|| false).unwrap();
+        assert_eq!(found.verdict, Verdict::Noise, "seed {seed}: {found:?}");
+    }
+}
+
+/// A layer of one head.
+fn single(theta: &Mat<f64>, w: &Mat<f64>) -> AttentionLayer {
+    AttentionLayer::new(vec![Head::dense(theta.clone(), w.clone())], None, Mask::None).unwrap()
 }
 
 /// Eleven sequences say nothing; examples that stand there twice are counted once.
