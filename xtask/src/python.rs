@@ -22,7 +22,8 @@ pub fn test(build: bool, all: bool, torch: bool) -> Result<(), String> {
     let tests = if all { "slow or not slow" } else { "not slow" };
     command(
         Command::new(&python)
-            .args(["-m", "pytest", "-m", tests, "crates/attnlearn-py/tests"])
+            // Much of what they do is one thread's work.
+            .args(["-m", "pytest", "-m", tests, "--numprocesses", "auto", "crates/attnlearn-py/tests"])
             // Torch is that of another interpreter, below.
             .env_remove("ATTNLEARN_REQUIRE")
             .env("ATTNLEARN_PROGRAM", program)

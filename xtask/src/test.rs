@@ -6,6 +6,7 @@
 //! What a machine lacks is left out, and named at the end with how to get it; `ATTNLEARN_REQUIRE=chromium,torch` makes that a failure.
 
 use crate::{cargo, python, succeeds};
+use std::thread;
 
 /// The features that tests are built with: the whole program.
 const FEATURES: [&str; 2] = ["--features", "attnlearn-cli/full"];
@@ -18,6 +19,8 @@ pub fn run(all: bool) -> Result<(), String> {
         return Err(format!("{} is required and not there: {}", missing.name, missing.how));
     }
     cargo(&["fmt", "--all", "--check"], None)?;
+    // Mostly waits for the network.
+    let environment = thread::spawn(python::environment);
     let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", FEATURES[0], FEATURES[1], "--", "-D", "warnings"];
     cargo(&clippy, None)?;
     let doc = ["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet", FEATURES[0], FEATURES[1]];
@@ -28,6 +31,7 @@ pub fn run(all: bool) -> Result<(), String> {
     }
     let browser = !absent.iter().any(|one| one.name == "chromium");
     cargo(&test, if browser { None } else { Some(("ATTNLEARN_NO_BROWSER", "1")) })?;
+    environment.join().map_err(|_| "the Python environment could not be made")??;
     python::test(false, all, !absent.iter().any(|one| one.name == "torch"))?;
     if !all {
         absent = Vec::new();
