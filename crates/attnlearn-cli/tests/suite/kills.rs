@@ -172,18 +172,8 @@ fn lab(seeds: usize, moments: u64) -> Resumable {
 }
 
 #[test]
-fn learning_survives_kills() {
-    learn(10_000, 2).check();
-}
-
-#[test]
 fn fitting_survives_kills() {
     fit(20_000, 60, 4).check();
-}
-
-#[test]
-fn the_lab_survives_kills() {
-    lab(12, 2).check();
 }
 
 #[test]

@@ -415,6 +415,7 @@ fn missed(runs: u64, compare: bool) -> Missed {
 /// Twelve runs, whose misses must not be less likely than one in ten thousand if the certificate keeps its word: enough to see both learners win, and an error
 /// that is gross.
 #[test]
+#[ignore = "slow: twelve runs of both learners; cargo xtask test --all"]
 fn certificates_of_whole_runs_keep_their_word() {
     let missed = missed(12, false);
     assert!(chance_of_more(missed.runs, DELTA, missed.now) > 1e-4, "{missed:?}");

@@ -33,6 +33,7 @@ fn better(what: &str, a: &[f64], b: &[f64]) {
 }
 
 #[test]
+#[ignore = "slow: statistics over many draws; cargo xtask test --all"]
 fn attention_beats_the_perceptron_on_averages() {
     for target in ["average:p=2", "average:p=5"] {
         let [rfa, brfa, rfmlp] = errors(target, 1000, [Model::Rfa, Model::Brfa, Model::Rfmlp]);
@@ -43,6 +44,7 @@ fn attention_beats_the_perceptron_on_averages() {
 
 /// Low degrees: with a thousand sets and a hundred heads neither kind of head learns more than the other of (2,1), nor anything of (4,2).
 #[test]
+#[ignore = "slow: statistics over many draws; cargo xtask test --all"]
 fn biased_heads_beat_centred_ones_on_correlations() {
     for target in ["correlation:p=1,q=0", "correlation:p=1,q=1"] {
         let [rfa, brfa] = errors(target, 1000, [Model::Rfa, Model::Brfa]);

@@ -30,6 +30,7 @@ fn worst_theta(layer: &AttentionLayer, stage: &Option<Stage>) -> f64 {
 
 /// Stated rate: all of 3 seeds, for one and for two heads.
 #[test]
+#[ignore = "slow: nine recoveries by the six phases; cargo xtask test --all"]
 fn heads_are_recovered_before_and_after_the_polish() {
     for (d, k, m, norm) in [(6, 3, 1, 4.0), (8, 4, 2, 6.0), (6, 3, 2, 6.0)] {
         for seed in 0..3 {

@@ -69,6 +69,7 @@ fn centred(map: &Waves, sets: &Sets) -> (Mat<f64>, Mat<f64>) {
 /// the bound costs few iterations. In single precision the features, and so `J*`, are others by their rounding: held at ridges that
 /// do not magnify it.
 #[test]
+#[ignore = "slow: problems of many conditions; cargo xtask test --all"]
 fn the_objective_is_as_near_its_least_as_was_asked() {
     let (asked, mut all, mut near) = (1e-4, 0, 0);
     for (n, p, keep) in [(300, 80, true), (250, 350, true), (250, 350, false), (350, 200, false)] {
