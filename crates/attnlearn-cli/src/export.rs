@@ -5,7 +5,7 @@ use crate::console::error;
 use crate::output;
 use crate::output::Files;
 use crate::session::Session;
-use attnlearn::data::write_atomically;
+use attnlearn::files::write_atomically;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::transformer::{Lost, Projections, ROUNDING, Style};
 use attnlearn::{Error, Result};

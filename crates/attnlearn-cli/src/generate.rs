@@ -9,9 +9,9 @@ use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
 use crate::{generate_sets, output};
 use attnlearn::data::{
-    Block, Columns, Dtype, ExampleSource, ExampleWriter, Family, FileFormat, InputDistribution, Shape, TeacherSpec,
-    TeacherStream, check_size,
+    Block, Columns, ExampleSource, ExampleWriter, Family, InputDistribution, Shape, TeacherSpec, TeacherStream, check_size,
 };
+use attnlearn::files::{Dtype, FileFormat};
 use attnlearn::layer::{AttentionLayer, Evaluator, Mask};
 use attnlearn::memory::{self, ask};
 use attnlearn::{Error, Result};

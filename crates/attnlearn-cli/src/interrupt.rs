@@ -3,7 +3,7 @@
 //! A run that [listens](listen) is asked to stop at its next step, cleanly, and ended by the second Ctrl-C; one that has nothing to keep is ended
 //! by the first. Neither leaves a partial file. What was to be ignored when the program started, as under `nohup`, stays ignored.
 
-use attnlearn::data::remove_partial_files;
+use attnlearn::files::remove_partial_files;
 use attnlearn::{Error, Result};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -32,7 +32,7 @@ extern "C" fn end(size: usize) {
         // Another thread was first. Without memory there is nothing to go on with, and no abort is to come before its line.
         std::thread::sleep(Duration::from_secs(3600));
     }
-    attnlearn::data::try_remove_partial_files(|| {
+    attnlearn::files::try_remove_partial_files(|| {
         let size = attnlearn::memory::Size(size as u128);
         // If standard error is gone there is nowhere left to say so.
         let _ = writeln!(std::io::stderr(), "attnlearn: memory: {size} more are needed than there are; give less, or allow more");

@@ -1,6 +1,6 @@
 //! Files to be written: checked before the work, written whole after it.
 
-use attnlearn::data::{AtomicFile, FileFormat, destination};
+use attnlearn::files::{AtomicFile, FileFormat, destination};
 use attnlearn::{Error, Result};
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,9 @@
 use crate::console::{duration, error, grouped};
 use attnlearn::Result;
 use attnlearn::certify::{Bound, Certificate};
-use attnlearn::data::{Shape, write_atomically};
+use attnlearn::data::Shape;
 use attnlearn::descend::{Learner, Outcome as Search};
+use attnlearn::files::write_atomically;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::frobenius;
 use attnlearn::sculpt::{Learned, Outcome, Record};

@@ -8,8 +8,9 @@ use crate::session::Session;
 use crate::sets::each_block;
 use crate::values::Float;
 use attnlearn::Result;
-use attnlearn::data::{FileFormat, SetColumns, SetWriter, Targets, open_sets};
+use attnlearn::data::{SetColumns, SetWriter, Targets, open_sets};
 use attnlearn::features::{FittedModel, SetBlock, SetShape, SetSource};
+use attnlearn::files::FileFormat;
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -132,7 +132,7 @@ impl Session {
         match &self.json {
             Json::Nowhere => Ok(()),
             Json::StandardOutput => to_standard_output(text.as_bytes()),
-            Json::File(path) => attnlearn::data::write_atomically(path, text.as_bytes()),
+            Json::File(path) => attnlearn::files::write_atomically(path, text.as_bytes()),
         }
     }
 

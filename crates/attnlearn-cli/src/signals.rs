@@ -22,7 +22,7 @@ pub fn watch(interrupted: fn()) -> std::io::Result<()> {
 #[allow(unsafe_code)] // the standard library has no signals; every call below is given valid pointers, and handlers that call nothing but `write` and `pause`
 mod unix {
     use crate::interrupt;
-    use attnlearn::data::mapped_file;
+    use attnlearn::files::mapped_file;
     use libc::{
         SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIG_IGN, SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU, SIGXFSZ, c_int, c_void,
         siginfo_t,

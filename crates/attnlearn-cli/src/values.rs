@@ -1,8 +1,9 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
-use attnlearn::data::{Dtype, Family, InputDistribution};
+use attnlearn::data::{Family, InputDistribution};
 use attnlearn::descend::Rank;
 use attnlearn::features::ridge::Ridge;
+use attnlearn::files::Dtype;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::learn::Heads;
 use attnlearn::{Error, Result};

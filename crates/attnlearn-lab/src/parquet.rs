@@ -1,6 +1,6 @@
 //! Raw rows as a Parquet file: a column is of booleans, of integers, of doubles or of texts, whatever holds all of its values; any may be missing.
 
-use attnlearn::data::write_atomically;
+use attnlearn::files::write_atomically;
 use attnlearn::{Error, Result};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};

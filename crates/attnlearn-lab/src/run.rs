@@ -4,7 +4,7 @@ use crate::experiment::{Done, Entry, Scale, Summary};
 use crate::experiments::all;
 use crate::store::{self, Store};
 use crate::{findings, report};
-use attnlearn::data::write_atomically;
+use attnlearn::files::write_atomically;
 use attnlearn::{Error, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

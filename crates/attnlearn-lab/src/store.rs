@@ -10,7 +10,7 @@
 //! A line that was cut short (a killed run) is dropped and its point measured again. So is a point of another revision of the experiment, whose line stays.
 
 use crate::experiment::Done;
-use attnlearn::data::write_atomically;
+use attnlearn::files::write_atomically;
 use attnlearn::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -87,7 +87,7 @@ impl Learned {
 /// Writes a file, which appears whole or not at all.
 #[pyfunction]
 pub fn write_atomically(path: PathBuf, contents: &[u8]) -> PyResult<()> {
-    attnlearn::data::write_atomically(&path, contents).map_err(raise)
+    attnlearn::files::write_atomically(&path, contents).map_err(raise)
 }
 
 /// Passes the events of a run on.

@@ -47,6 +47,7 @@ pub mod degeneracy;
 pub mod descend;
 mod error;
 pub mod features;
+pub mod files;
 mod hash;
 pub mod layer;
 pub mod learn;

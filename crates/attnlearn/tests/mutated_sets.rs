@@ -61,7 +61,8 @@ fn stream(n: u64) -> SetStream {
 
 /// Sets with lengths and weights.
 fn valid_sets(extension: &str) -> Vec<u8> {
-    use attnlearn::data::{Dtype, SetColumns, SetWriter};
+    use attnlearn::data::{SetColumns, SetWriter};
+    use attnlearn::files::Dtype;
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("sets").with_extension(extension);
     let sets = Sets::read(&stream(12)).expect("sets");

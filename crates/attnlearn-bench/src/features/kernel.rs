@@ -2,7 +2,7 @@
 
 use super::peers::{PEERS, Peer, number, total};
 use super::{KEYS, N_TEST, Report, shown, words};
-use attnlearn::data::Dtype;
+use attnlearn::files::Dtype;
 
 impl Report {
     pub fn kernel(&mut self) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use super::peers::{Peer, number, total};
 use super::{D, N_TEST, Report, SEED, shown, words};
-use attnlearn::data::Dtype;
+use attnlearn::files::Dtype;
 
 impl Report {
     pub fn large(&mut self) -> Result<(), String> {

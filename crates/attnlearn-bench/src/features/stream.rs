@@ -2,7 +2,7 @@
 
 use super::peers::{PEERS, Peer, number, total};
 use super::{D, KEYS, N_TEST, Report, SEED, shown, words};
-use attnlearn::data::Dtype;
+use attnlearn::files::Dtype;
 
 impl Report {
     pub fn stream(&mut self) -> Result<(), String> {

@@ -11,8 +11,9 @@ mod real;
 
 pub use real::{RealArgs, run as run_real};
 
-use attnlearn::data::{Block, Columns, Dtype, ExampleWriter};
+use attnlearn::data::{Block, Columns, ExampleWriter};
 use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, Wanted};
+use attnlearn::files::Dtype;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn_lab::recovery::{judge, statistical_limit, unexplained};
 use clap::{Args, ValueEnum};

@@ -2,31 +2,32 @@
 //! thing, an [`ExampleSource`].
 
 mod block;
+mod examples;
 pub(crate) mod file;
 mod inputs;
-mod memory;
 mod scan;
+mod slices;
 mod stream;
 mod teacher;
 mod watched;
+mod writer;
 
 pub(crate) use block::work_bytes;
 pub use block::{Block, block_bytes, check_size};
-pub use file::{
-    AtomicFile, Claim, Columns, Dtype, ExampleFile, ExampleWriter, FileFormat, FileKind, FileSummary, InputFile, ModelSummary,
-    SetColumns, SetFile, SetWriter, Targets, TensorSummary, destination, inspect, mapped_file, open_sets, remove_partial_files,
-    try_remove_partial_files, write_atomically,
-};
+pub use examples::{ExampleFile, InputFile};
+pub(crate) use examples::{examples_in, inputs_in, outputs_in};
+pub use file::{FileKind, FileSummary, ModelSummary, SetColumns, SetFile, SetWriter, Targets, TensorSummary, inspect, open_sets};
 #[cfg(feature = "parquet")]
 pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
-pub(crate) use memory::not_finite;
-pub use memory::{ExampleSlices, Numbers};
 pub(crate) use scan::IN_FLIGHT;
 pub use scan::scan;
+pub(crate) use slices::not_finite;
+pub use slices::{ExampleSlices, Numbers};
 pub use stream::TeacherStream;
 pub use teacher::{Family, TeacherSpec, parity_teacher};
 pub use watched::{Reading, Watched};
+pub use writer::{Columns, ExampleWriter};
 
 use crate::Result;
 use serde::{Deserialize, Serialize};

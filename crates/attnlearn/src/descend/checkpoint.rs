@@ -10,7 +10,7 @@
 use super::learner::{Learner, Prepared, Try, Wanted};
 use super::strategy::{Run, State, StrategySettings};
 use super::student::Form;
-use crate::data::write_atomically;
+use crate::files::write_atomically;
 use crate::hash::Hash;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

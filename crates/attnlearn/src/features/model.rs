@@ -10,7 +10,7 @@
 
 use super::evaluate::part;
 use super::{FeatureMap, KernelSpec, MapSpec, SetBlock, SetShape};
-use crate::data::file::{Bytes, Contents, Dtype, FLOATS, TensorSpec, layout, write_atomically};
+use crate::files::{Bytes, Contents, Dtype, FLOATS, TensorSpec, layout, write_atomically};
 use crate::linalg::lanes::Real;
 use crate::parallel;
 use crate::words::quoted;

@@ -11,7 +11,7 @@
 //! writer left. Attention matrices of low rank are written out in full.
 
 use super::{AttentionLayer, Head, Mask, Theta};
-use crate::data::file::{Bytes, Contents, Dtype, FLOATS, FileFormat, TensorSpec, View, layout, write_atomically};
+use crate::files::{Bytes, Contents, Dtype, FLOATS, FileFormat, TensorSpec, View, layout, write_atomically};
 use crate::linalg::{from_row_major, row_major};
 use crate::memory::{ask, numbers};
 use crate::words::quoted;

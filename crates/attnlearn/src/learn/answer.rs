@@ -5,7 +5,7 @@ use super::report::sculpt_notes;
 use super::split::Parts;
 use crate::Result;
 use crate::certify::Certificate;
-use crate::data::write_atomically;
+use crate::files::write_atomically;
 use crate::layer::AttentionLayer;
 use crate::sculpt::{Learned, Outcome, Stage, ValidSettings};
 use std::collections::BTreeMap;

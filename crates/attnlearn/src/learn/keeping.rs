@@ -1,6 +1,6 @@
 //! Where a search is kept while it goes on, so that it can be continued bit for bit.
 
-use crate::data::{AtomicFile, Claim};
+use crate::files::{AtomicFile, Claim};
 use crate::layer::AttentionLayer;
 use crate::{Error, Result};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::naming::{Parts, SCHEMES, Scheme};
 use super::{Projections, overflows};
-use crate::data::file::{Dtype, TensorSpec, layout};
+use crate::files::{Dtype, TensorSpec, layout};
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::{Mat, frobenius};
 use crate::{Error, Result};

@@ -1,6 +1,6 @@
 //! The tensors of a model: one safetensors file, or many with an index, and the `config.json` that lies beside them.
 
-use crate::data::file::{Bytes, Contents, offence};
+use crate::files::{Bytes, Contents, offence};
 use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::memory::filled;

@@ -1,7 +1,8 @@
 //! Every kind of bad file has its own message, on one line, that says what is wrong, where, and what to do.
 
 use crate::common::*;
-use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape, inspect};
+use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape, inspect};
+use attnlearn::files::Dtype;
 use attnlearn::layer::AttentionLayer;
 use std::fmt::Debug;
 use std::path::Path;

@@ -1,10 +1,8 @@
 //! Files are read back as they were written, by this crate and by others.
 
 use crate::common::*;
-use attnlearn::data::{
-    AtomicFile, Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, FileFormat, FileKind, InputFile, Shape,
-    inspect, write_atomically,
-};
+use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, FileKind, InputFile, Shape, inspect};
+use attnlearn::files::{AtomicFile, Dtype, FileFormat, write_atomically};
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::{Mat, row_major};
 use proptest::prelude::*;
@@ -368,7 +366,7 @@ fn long_names_are_names() {
     for name in ["n".repeat(255), "é".repeat(127)] {
         let path = folder.path().join(&name);
         write_atomically(&path, b"a").expect("writable");
-        drop(attnlearn::data::Claim::take(&path).expect("free"));
+        drop(attnlearn::files::Claim::take(&path).expect("free"));
         assert_eq!(fs::read(&path).expect("there"), b"a");
     }
     assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2);

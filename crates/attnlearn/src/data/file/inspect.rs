@@ -1,11 +1,10 @@
 //! What a file is.
 
-use super::bytes::Bytes;
-use super::examples::{examples_in, inputs_in, outputs_in};
 use super::sets::{sets_in, targets_in};
-use super::tensor::{Contents, FileFormat};
 use crate::Result;
+use crate::data::{examples_in, inputs_in, outputs_in};
 use crate::features::{FittedModel, KernelSpec, MapSpec, Precision, Predictor, SetShape};
+use crate::files::{Bytes, Contents, FileFormat};
 use crate::layer::{AttentionLayer, Mask};
 use serde::Serialize;
 use std::collections::BTreeMap;

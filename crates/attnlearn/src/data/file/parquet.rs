@@ -5,11 +5,10 @@
 //! addressed in place: the file is read once to learn its sizes and once more into a temporary file of the mapped format. That file goes when it
 //! is not needed any more, and when the program ends, however it does.
 
-use super::atomic::Temporary;
 use super::inspect::{FileKind, FileSummary, TensorSummary};
 use super::sets::{SetColumns, SetFile, SetWriter, Targets};
-use super::tensor::{Dtype, FileFormat};
 use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
+use crate::files::{Dtype, FileFormat, Temporary};
 use crate::words::quoted;
 use crate::{Error, Result};
 use ::parquet::basic::{Compression, Type};

@@ -8,12 +8,12 @@
 //! | `mask`   | `[n, N]`, optional | 1 where a key is there, 0 where it is not; not together with `length` |
 //! | `weight` | `[n]`, optional  | weight of the example in the sum of squares                         |
 
-use super::atomic::AtomicFile;
-use super::bytes::Bytes;
 use super::inspect::FileKind;
-use super::tensor::{COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSpec, View, byte_len};
-use super::writer::{TensorSink, check_whole, put, sink, unholdable};
 use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
+use crate::files::{
+    AtomicFile, Bytes, COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSink, TensorSpec, View, byte_len,
+    check_whole, put, sink, unholdable,
+};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::path::Path;
@@ -296,7 +296,7 @@ pub struct SetWriter {
     columns: SetColumns,
     n: u64,
     written: u64,
-    /// As in [`super::ExampleWriter`].
+    /// As in [`crate::data::ExampleWriter`].
     torn: bool,
 }
 

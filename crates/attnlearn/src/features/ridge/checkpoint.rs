@@ -12,8 +12,8 @@
 use super::Watch;
 use super::gram::Gram;
 use super::panel::Data;
-use crate::data::{AtomicFile, Claim};
 use crate::features::{MapSpec, Precision, SetBlock, SetSource};
+use crate::files::{AtomicFile, Claim};
 use crate::hash::{Hash, Summed};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};

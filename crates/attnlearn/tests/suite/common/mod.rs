@@ -3,7 +3,8 @@
 
 pub mod plain;
 
-use attnlearn::data::{Block, Columns, Dtype, ExampleFile, ExampleSource, ExampleWriter, Shape};
+use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, Shape};
+use attnlearn::files::Dtype;
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use rand::{Rng, RngExt, SeedableRng};

@@ -1,7 +1,7 @@
 //! Examples that lie in somebody else's memory, in plain order: nothing is copied but what a block holds.
 
-use super::file::{offence, spread};
 use super::{Block, ExampleSource, Shape};
+use crate::files::{offence, spread};
 use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
 use std::ops::Range;

@@ -75,13 +75,13 @@ impl Drop for Listed {
 /// A locked file under a temporary name, `.NAME.abc123SUFFIX`, which goes when it is dropped and when the program ends. Nobody else has that
 /// name, now or later.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(crate) struct Temporary {
     file: NamedTempFile,
     _listed: Listed,
 }
 
 impl Temporary {
-    pub(super) fn begin(folder: &Path, name: &OsStr, suffix: &str, private: bool) -> io::Result<Self> {
+    pub(crate) fn begin(folder: &Path, name: &OsStr, suffix: &str, private: bool) -> io::Result<Self> {
         let prefix = prefix(name);
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).suffix(suffix);
@@ -106,7 +106,7 @@ impl Temporary {
     }
 
     #[cfg(feature = "parquet")]
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 

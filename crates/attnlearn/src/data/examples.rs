@@ -1,8 +1,8 @@
-//! Examples and inputs from files, read block by block.
+//! Examples and inputs from files, read block by block: `x` of shape `[n, k, d]` and `y` of shape `[n, k, d_out]`, in either of the
+//! formats of [`crate::files`].
 
-use super::bytes::Bytes;
-use super::tensor::{Contents, FLOATS, INPUTS, View};
-use crate::data::{Block, ExampleSource, Shape};
+use super::{Block, ExampleSource, Shape};
+use crate::files::{Bytes, Contents, FLOATS, INPUTS, View};
 use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -24,17 +24,17 @@ pub struct InputFile {
 }
 
 /// The tensor `x` of a file.
-pub(super) fn inputs_in(contents: &Contents) -> Result<View<3>> {
+pub(crate) fn inputs_in(contents: &Contents) -> Result<View<3>> {
     contents.require("x", ["n", "k", "d"], INPUTS)
 }
 
 /// The tensor `y` of a file.
-pub(super) fn outputs_in(contents: &Contents) -> Result<View<3>> {
+pub(crate) fn outputs_in(contents: &Contents) -> Result<View<3>> {
     contents.require("y", ["n", "k", "d_out"], FLOATS)
 }
 
 /// The tensors `x` and `y` of a file, which agree on n and k.
-pub(super) fn examples_in(contents: &Contents) -> Result<(View<3>, View<3>)> {
+pub(crate) fn examples_in(contents: &Contents) -> Result<(View<3>, View<3>)> {
     let (x, y) = (inputs_in(contents)?, outputs_in(contents)?);
     for (i, name) in ["n", "k"].into_iter().enumerate() {
         if x.shape[i] != y.shape[i] {

@@ -2,8 +2,8 @@
 
 use super::atomic::AtomicFile;
 use super::npy;
+use super::sink::TensorSink;
 use super::tensor::{Contents, FileFormat, Refusal, Tensor, TensorSpec};
-use super::writer::TensorSink;
 use crate::words::quoted;
 use crate::{Error, Result};
 use std::collections::BTreeMap;

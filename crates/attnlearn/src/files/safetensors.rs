@@ -1,8 +1,8 @@
 //! The safetensors format: eight bytes of length, a header in JSON, then the tensors back to back.
 
 use super::atomic::AtomicFile;
+use super::sink::TensorSink;
 use super::tensor::{Contents, Data, Dtype, FileFormat, Half, Refusal, Tensor, TensorSpec};
-use super::writer::TensorSink;
 use crate::words::quoted;
 use crate::{Error, Result};
 use ::safetensors::tensor::{Dtype as AnyDtype, Metadata};

@@ -1,13 +1,11 @@
 //! Writes examples as they come, without holding them in memory.
 
-use super::atomic::AtomicFile;
-use super::npz::NpzSink;
-use super::safetensors::SafetensorsSink;
-use super::tensor::{Dtype, FLOATS, FileFormat, TensorSpec, byte_len, offence};
-use crate::data::{Block, Shape};
+use super::{Block, Shape};
+use crate::files::{
+    AT_ONCE, AtomicFile, Dtype, FLOATS, FileFormat, TensorSink, TensorSpec, byte_len, check_whole, put, sink, unholdable,
+};
 use crate::linalg::lanes::{LANES, Real};
 use crate::{Error, Result};
-use std::io;
 use std::path::Path;
 
 /// Which tensors a file is to have, and in which number format.
@@ -25,45 +23,6 @@ impl Columns {
         let columns = [("x", self.x, shape.d), ("y", self.y, shape.d_out)];
         columns.into_iter().filter_map(|(name, dtype, width)| Some((name, dtype?, width)))
     }
-}
-
-/// A file whose tensors grow side by side.
-pub(super) trait TensorSink: Send {
-    /// Appends to one of the tensors.
-    fn write(&mut self, tensor: usize, bytes: &[u8]) -> io::Result<()>;
-    /// Completes the file.
-    fn finish(self: Box<Self>) -> io::Result<()>;
-}
-
-/// Begins a file with these tensors.
-pub(super) fn sink(file: &AtomicFile, format: FileFormat, tensors: &[TensorSpec]) -> Result<Box<dyn TensorSink>> {
-    Ok(match format {
-        FileFormat::Safetensors => Box::new(SafetensorsSink::create(file, tensors)?),
-        FileFormat::Npz => Box::new(NpzSink::create(file, tensors)?),
-        FileFormat::Parquet => {
-            let place = file.path().display().to_string();
-            return Err(Error::input(place, "Parquet is read and not written", "write .safetensors or .npz"));
-        }
-    })
-}
-
-/// Numbers that are encoded at a time: what is written takes little memory beside what it is made of.
-const AT_ONCE: usize = 1 << 16;
-
-/// Appends numbers that the format [holds](Dtype::holds) to one of the tensors.
-pub(super) fn put<T: Real>(sink: &mut dyn TensorSink, tensor: usize, dtype: Dtype, values: &[T]) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(values.len().min(AT_ONCE) * dtype.size());
-    for values in values.chunks(AT_ONCE) {
-        bytes.clear();
-        dtype.encode(values, &mut bytes).map_err(|value| io::Error::other(offence(value)))?;
-        sink.write(tensor, &bytes)?;
-    }
-    Ok(())
-}
-
-/// What is said of a number that the format does not hold.
-pub(super) fn unholdable(place: String, value: f64, dtype: Dtype) -> Error {
-    Error::input(place, format!("{} ({})", offence(value), dtype.name()), "choose a wider number format or mend it")
 }
 
 /// Numbers of a few examples of a block that go to one of the tensors.
@@ -107,20 +66,6 @@ pub struct ExampleWriter {
     written: u64,
     /// The disk refused part of a block. What was written of it cannot be taken back, so the file is lost.
     torn: bool,
-}
-
-impl FileFormat {
-    /// The format that a file name asks for: `.safetensors` or `.npz`.
-    pub fn of_name(path: &Path) -> Result<Self> {
-        match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
-            Some("safetensors") => Ok(Self::Safetensors),
-            Some("npz") => Ok(Self::Npz),
-            _ => {
-                let place = path.display().to_string();
-                Err(Error::input(place, "its name does not say which format to write", "let it end in .safetensors or .npz"))
-            }
-        }
-    }
 }
 
 impl ExampleWriter {
@@ -190,13 +135,4 @@ impl ExampleWriter {
         self.sink.finish().map_err(|e| Error::io(path, e))?;
         self.file.commit()
     }
-}
-
-/// Refuses to go on with a file of which part of a block is missing.
-pub(super) fn check_whole(torn: bool, file: &AtomicFile) -> Result<()> {
-    if !torn {
-        return Ok(());
-    }
-    let place = file.path().display().to_string();
-    Err(Error::input(place, "an earlier block could not be written whole", "begin the file again"))
 }
