@@ -1,9 +1,10 @@
 //! The Python package: what its calls cost over those from Rust, import, memory, wheel, and the same jobs by hand.
 
-use attnlearn::data::{Block, ExampleSlices, ExampleSource, InputDistribution, Numbers, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSlices, ExampleSource, InputDistribution, Numbers};
 use attnlearn::features::ridge::{Options, Ridge, Solver, Unwatched};
 use attnlearn::features::{FitSpec, MapSpec, Model, Precision, SetInputs, SetStream, Sets, Target, TargetSpec};
 use attnlearn::learn::{self, Heads, Keeping, Method};
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use clap::Args;
 use serde_json::Value;
 use std::fs;

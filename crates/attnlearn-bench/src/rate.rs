@@ -5,10 +5,11 @@
 //! The three parts are timed apart: sampling and sampling with the forward pass by themselves, certification as what is left.
 //! The yardstick is the same small product, `M x` for 16×16 matrices in the first-level cache, on as many threads.
 
-use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape};
 use attnlearn::linalg::lanes::{LANES, vectorised};
 use attnlearn::linalg::product::apply_matrix;
 use attnlearn::sculpt::{Heads, Phase, Settings, Unwatched, learn};
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use pulp::{Simd, WithSimd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

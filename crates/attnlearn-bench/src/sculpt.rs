@@ -1,9 +1,10 @@
 //! The six-phase learner on random teachers.
 
 use super::rate::multiply_add_rate;
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::InputDistribution;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::sculpt::{Heads, Settings, Stage, Unwatched, learn};
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;

@@ -8,12 +8,11 @@ use crate::report::describe;
 use crate::session::Session;
 use crate::values::{self, Float, Inputs, Number};
 use crate::{generate_sets, output};
-use attnlearn::data::{
-    Block, Columns, ExampleSource, ExampleWriter, Family, InputDistribution, Shape, TeacherSpec, TeacherStream, check_size,
-};
+use attnlearn::data::{Block, Columns, ExampleSource, ExampleWriter, InputDistribution, Shape, check_size};
 use attnlearn::files::{Dtype, FileFormat};
 use attnlearn::layer::{AttentionLayer, Evaluator, Mask};
 use attnlearn::memory::{self, ask};
+use attnlearn::teacher::{Family, TeacherSpec, TeacherStream};
 use attnlearn::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;

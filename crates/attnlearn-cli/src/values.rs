@@ -1,11 +1,12 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
-use attnlearn::data::{Family, InputDistribution};
+use attnlearn::data::InputDistribution;
 use attnlearn::descend::Rank;
 use attnlearn::features::ridge::Ridge;
 use attnlearn::files::Dtype;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::learn::Heads;
+use attnlearn::teacher::Family;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use std::time::Duration;

@@ -20,8 +20,9 @@
 //! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
 //!
 //! ```rust
-//! use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+//! use attnlearn::data::InputDistribution;
 //! use attnlearn::sculpt::{Heads, Outcome, Settings, Unwatched, learn};
+//! use attnlearn::teacher::{TeacherSpec, TeacherStream};
 //! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 //!
 //! fn main() -> attnlearn::Result<()> {
@@ -55,6 +56,7 @@ pub mod linalg;
 pub mod memory;
 mod parallel;
 pub mod sculpt;
+pub mod teacher;
 pub mod transformer;
 pub mod words;
 

@@ -5,10 +5,11 @@
 //! there is time.
 
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleSource, Family as Shape, InputDistribution, TeacherSpec, TeacherStream, parity_teacher};
+use attnlearn::data::{Block, ExampleSource, InputDistribution};
 use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::Mat;
+use attnlearn::teacher::{Family as Shape, TeacherSpec, TeacherStream, parity_teacher};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -10,10 +10,11 @@
 //! the size of the logits up to what softmax ignores. A head's error is given in that norm and in the plain one, with the share of the head in directions
 //! that never occur: the data leave that undetermined, whoever learns from them.
 
-use attnlearn::data::{Block, InputDistribution, InputFile, Shape, TeacherStream};
+use attnlearn::data::{Block, InputDistribution, InputFile, Shape};
 use attnlearn::descend::{Batch, Choice, Form, HeadCount, Learner, Prepared, Rank, Stage, Wanted};
 use attnlearn::layer::{AttentionLayer, Head, LayerDistance};
 use attnlearn::linalg::{Mat, MatRef, frobenius, symmetric, symmetric_eigen};
+use attnlearn::teacher::TeacherStream;
 use attnlearn::transformer::{ModelFile, Request};
 use clap::Args;
 use serde_json::json;

@@ -19,12 +19,12 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::features::capital;
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
-use attnlearn::data::{Family, TeacherSpec};
 use attnlearn::descend::Batch;
 use attnlearn::features::ridge::Options;
 use attnlearn::features::{Learner as Frozen, MapSpec, Model, Precision, SetBlock, SetShape, Sets};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
+use attnlearn::teacher::{Family, TeacherSpec};
 use attnlearn::transformer::{ModelFile, Request};
 use attnlearn::{Error, Result};
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};

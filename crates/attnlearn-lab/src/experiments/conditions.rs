@@ -671,8 +671,8 @@ impl Data<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use attnlearn::data::TeacherSpec;
     use attnlearn::layer::{Head, Theta};
+    use attnlearn::teacher::TeacherSpec;
 
     fn config() -> Config {
         Config { dims: vec![16, 32, 64], seeds: 2, ..OfInitialisations::config(Scale::Quick) }

@@ -18,9 +18,9 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_examples, judge, part, sculpt};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
-use attnlearn::data::TeacherSpec;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::sculpt::{Learned, Outcome};
+use attnlearn::teacher::TeacherSpec;
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,7 +13,7 @@ use crate::features::{Errors, Ratio, Verdict, joined};
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Stage, Task, counting_bound};
 use crate::stats::{geometric, median, short};
 use attnlearn::Result;
-use attnlearn::data::TeacherSpec;
+use attnlearn::teacher::TeacherSpec;
 use attnlearn::words::plural;
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use rand::SeedableRng;

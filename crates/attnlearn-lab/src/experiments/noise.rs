@@ -16,7 +16,7 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::recovery::{Inputs, add_noise, descend_starts, draw_examples, judge, part, statistical_limit, unexplained};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
-use attnlearn::data::TeacherSpec;
+use attnlearn::teacher::TeacherSpec;
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

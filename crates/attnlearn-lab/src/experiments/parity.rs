@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::recovery::{Inputs, counting_bound, descend_starts, draw_examples, part, unexplained};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
-use attnlearn::data::{TeacherSpec, parity_teacher};
+use attnlearn::teacher::{TeacherSpec, parity_teacher};
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 

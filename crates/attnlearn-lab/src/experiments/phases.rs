@@ -12,9 +12,10 @@
 use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summary, seeds};
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::InputDistribution;
 use attnlearn::linalg::{Mat, frobenius};
 use attnlearn::sculpt::{self, Heads, Settings};
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use attnlearn_page::plot::{Axis, Chart, Figure, Heat, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -22,10 +22,10 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::features::joined;
 use crate::recovery::{Attempt, Criterion, Inputs, Learner, Rate, Task, counting_bound, nondegenerate};
 use crate::stats::short;
-use attnlearn::data::TeacherSpec;
 use attnlearn::degeneracy::{Conditions, Verdict};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::{Mat, frobenius, inner};
+use attnlearn::teacher::TeacherSpec;
 use attnlearn::{Error, Result};
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};

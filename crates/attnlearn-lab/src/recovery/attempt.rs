@@ -281,7 +281,7 @@ impl std::fmt::Display for Rate {
 mod tests {
     use super::*;
     use crate::recovery::nondegenerate;
-    use attnlearn::data::TeacherSpec;
+    use attnlearn::teacher::TeacherSpec;
 
     /// Descent recovers a small layer from enough examples and none from too few; rows come back from JSON as they were, infinite errors included.
     #[test]

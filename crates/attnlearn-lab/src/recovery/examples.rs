@@ -4,12 +4,13 @@
 //! another teacher for white tokens, and any source of examples can be turned into one of theirs.
 
 use attnlearn::Result;
-use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherStream, check_size};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, check_size};
 use attnlearn::descend::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Theta};
 use attnlearn::linalg::Mat;
 use attnlearn::linalg::lanes::Real;
 use attnlearn::memory::{ask, numbers};
+use attnlearn::teacher::TeacherStream;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -161,7 +162,7 @@ pub fn counting_bound(d: usize, d_out: usize, m: usize, k: usize) -> f64 {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use attnlearn::data::TeacherSpec;
+    use attnlearn::teacher::TeacherSpec;
 
     /// Outputs of correlated tokens are the teacher's own for them, in both precisions.
     #[test]

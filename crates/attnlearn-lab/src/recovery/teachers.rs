@@ -1,8 +1,8 @@
 //! Teachers beyond random ones, and the seeds that they are drawn with.
 
-use attnlearn::data::TeacherSpec;
 use attnlearn::degeneracy::{Conditions, Verdict};
 use attnlearn::layer::AttentionLayer;
+use attnlearn::teacher::TeacherSpec;
 use attnlearn::{Error, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,8 @@
 //! Made-up experiments with everything that a page may have to bear, and a real run of the six phases.
 
-use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+use attnlearn::data::InputDistribution;
 use attnlearn::linalg::Mat;
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use attnlearn_lab::recovery;
 use attnlearn_lab::{Finding, Finished, Scale, Summary, Table};
 use attnlearn_page::Estimate;

@@ -236,9 +236,10 @@ pub fn matrices(truth: Option<&AttentionLayer>, found: &AttentionLayer) -> Figur
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use attnlearn::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use attnlearn::data::InputDistribution;
     use attnlearn::layer::{Head, Mask};
     use attnlearn::sculpt::{self, Heads, Settings, Unwatched};
+    use attnlearn::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -1,9 +1,10 @@
 //! Certificates of layers whose errors have a known distribution.
 
 use super::*;
-use crate::data::{Block, InputDistribution, TeacherSpec, TeacherStream};
+use crate::data::{Block, InputDistribution};
 use crate::layer::{Head, Mask};
 use crate::linalg::Mat;
+use crate::teacher::{TeacherSpec, TeacherStream};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

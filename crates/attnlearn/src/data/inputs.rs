@@ -27,7 +27,7 @@ impl InputDistribution {
     }
 
     /// Draws the first `n` inputs of a block: those that [`Self::fill`] draws first.
-    pub(super) fn fill_first<T: Real>(self, rng: &mut impl Rng, block: &mut Block<T>, n: usize) {
+    pub(crate) fn fill_first<T: Real>(self, rng: &mut impl Rng, block: &mut Block<T>, n: usize) {
         let d = block.shape().d;
         block.set_len(n);
         for (x, _) in block.panels_mut() {

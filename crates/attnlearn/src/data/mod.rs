@@ -1,5 +1,5 @@
-//! Where examples come from: input distributions, teacher layers, generators and files, all seen by a learner as one
-//! thing, an [`ExampleSource`].
+//! Where examples come from: input distributions, files, memory, and whatever else there is, all seen by a learner as one thing, an
+//! [`ExampleSource`].
 
 mod block;
 mod examples;
@@ -7,8 +7,6 @@ pub(crate) mod file;
 mod inputs;
 mod scan;
 mod slices;
-mod stream;
-mod teacher;
 mod watched;
 mod writer;
 
@@ -24,8 +22,6 @@ pub(crate) use scan::IN_FLIGHT;
 pub use scan::scan;
 pub(crate) use slices::not_finite;
 pub use slices::{ExampleSlices, Numbers};
-pub use stream::TeacherStream;
-pub use teacher::{Family, TeacherSpec, parity_teacher};
 pub use watched::{Reading, Watched};
 pub use writer::{Columns, ExampleWriter};
 

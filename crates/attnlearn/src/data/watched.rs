@@ -84,7 +84,8 @@ impl ExampleSource for Watched<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on should stop
 use super::*;
-use crate::data::TeacherSpec;
 use crate::layer::{Head, Mask};
+use crate::teacher::TeacherSpec;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -79,8 +79,9 @@ fn covariance(examples: &Batch<f64>) -> Mat<f64> {
 mod tests {
     use super::super::student::Form;
     use super::*;
-    use crate::data::{InputDistribution, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::layer::Mask;
+    use crate::teacher::TeacherStream;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

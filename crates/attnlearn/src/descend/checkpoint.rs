@@ -118,7 +118,8 @@ mod tests {
     use super::super::batch::Batch;
     use super::super::learner::{HeadCount, Rank};
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -96,9 +96,10 @@ fn without(student: &Student<f64>, head: usize) -> Student<f64> {
 mod tests {
     use super::super::learner::{Choice, HeadCount, Learner, Prepared, Wanted};
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::layer::{AttentionLayer, Head, Mask};
     use crate::linalg::Mat;
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -223,7 +223,8 @@ fn normal_equations(sequences: &[Sequence], c: usize, d_out: usize) -> (Mat<f64>
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::data::{InputDistribution, TeacherStream};
+    use crate::data::InputDistribution;
+    use crate::teacher::TeacherStream;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;

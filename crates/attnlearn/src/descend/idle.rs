@@ -80,7 +80,8 @@ pub(super) fn cheapest(costs: &[f64]) -> usize {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
 
     /// A head that does nothing is drawn anew, and rests when it still does nothing; one that does something is left alone.

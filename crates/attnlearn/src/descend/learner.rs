@@ -441,7 +441,8 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -203,8 +203,9 @@ fn places(form: &Form, head: usize) -> Vec<usize> {
 mod tests {
     use super::super::free::applies;
     use super::*;
-    use crate::data::{InputDistribution, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::layer::Mask;
+    use crate::teacher::TeacherStream;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;

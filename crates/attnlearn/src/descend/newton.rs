@@ -346,8 +346,9 @@ impl System<'_> {
 mod tests {
     use super::super::adam::{Adam, AdamSettings};
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::layer::{AttentionLayer, Mask};
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;

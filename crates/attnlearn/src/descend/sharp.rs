@@ -91,8 +91,9 @@ impl Readings {
 mod tests {
     use super::super::testing::{mixed_form, sharp_problem};
     use super::*;
-    use crate::data::{InputDistribution, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::layer::Mask;
+    use crate::teacher::TeacherStream;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

@@ -1,9 +1,10 @@
 //! What the tests of both halves share.
 
 use super::{Batch, Form, Part, Sample, Student};
-use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+use crate::data::InputDistribution;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
+use crate::teacher::{TeacherSpec, TeacherStream};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

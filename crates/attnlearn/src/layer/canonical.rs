@@ -139,8 +139,8 @@ fn is_zero(v: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Family, TeacherSpec};
     use crate::layer::{Mask, Theta};
+    use crate::teacher::{Family, TeacherSpec};
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

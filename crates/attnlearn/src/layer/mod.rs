@@ -14,7 +14,7 @@ pub(crate) mod residual;
 mod tiles;
 
 pub use canonical::Canonical;
-pub use distance::{FunctionalError, HeadDistance, LayerDistance};
+pub use distance::{HeadDistance, LayerDistance};
 pub use forward::Evaluator;
 
 use crate::linalg::{Mat, frobenius};

@@ -39,8 +39,9 @@ impl Watch for Limited<'_> {
 mod tests {
     use super::super::{Answer, Keeping, Method, Settings, Unwatched};
     use super::*;
-    use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::descend::{Batch, End};
+    use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
     use std::sync::Mutex;

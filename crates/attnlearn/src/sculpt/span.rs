@@ -169,8 +169,8 @@ pub(crate) fn norm(v: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::TeacherSpec;
     use crate::linalg::row_major;
+    use crate::teacher::TeacherSpec;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 

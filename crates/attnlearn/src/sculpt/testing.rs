@@ -1,9 +1,10 @@
 //! What the tests of the phases share: teachers, and what only a test may know of them.
 
 use super::span::{Hull, norm, orthogonalise};
-use crate::data::{InputDistribution, TeacherSpec, TeacherStream};
+use crate::data::InputDistribution;
 use crate::layer::AttentionLayer;
 use crate::linalg::{Mat, frobenius, row_major};
+use crate::teacher::{TeacherSpec, TeacherStream};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -1,9 +1,10 @@
 //! The six-phase learner from end to end, on small problems and several seeds.
 
-use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, TeacherSpec, TeacherStream};
+use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape};
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::sculpt::{Heads, Learned, Outcome, Phase, Settings, Stage, Unwatched, Watch, learn};
+use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,8 +2,9 @@
 
 use super::super::{Answer, Descended, Heads, Keeping, Method, Settings, Unwatched};
 use super::*;
-use crate::data::{Shape, TeacherSpec};
+use crate::data::Shape;
 use crate::layer::{Head, Mask};
+use crate::teacher::TeacherSpec;
 
 const D: usize = 5;
 const K: usize = 4;

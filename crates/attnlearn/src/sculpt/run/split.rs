@@ -51,9 +51,10 @@ impl Split {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{InputDistribution, TeacherStream};
+    use crate::data::InputDistribution;
     use crate::sculpt::testing::teacher;
     use crate::sculpt::{FEWEST_EXAMPLES, Settings};
+    use crate::teacher::TeacherStream;
 
     fn split(len: Option<u64>, held_out: u64) -> Split {
         let source = TeacherStream::new(&teacher(2, 1, 1.0, 0), 2, InputDistribution::Boolean, 0, len);

@@ -1,7 +1,7 @@
 //! An endless stream of examples from a teacher layer that only this module can see.
 
-use super::{Block, ExampleSource, InputDistribution, Shape};
 use crate::Result;
+use crate::data::{Block, ExampleSource, InputDistribution, Shape};
 use crate::layer::{AttentionLayer, Evaluator};
 use crate::linalg::lanes::Real;
 use rand::SeedableRng;
