@@ -1,6 +1,7 @@
 //! What both example targets do with a file.
 
-use attnlearn::data::{Block, ExampleFile, ExampleSource, FileSummary, InputFile, Shape};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, InputFile, Shape};
+use attnlearn::inspect::FileSummary;
 
 /// Shows a file to every reader of examples.
 pub fn read(bytes: Vec<u8>) {

@@ -1,7 +1,7 @@
 //! What both targets for sets do with a file.
 
-use attnlearn::data::{FileSummary, SetFile, Targets};
-use attnlearn::features::{SetBlock, SetSource};
+use attnlearn::features::{SetBlock, SetFile, SetSource, Targets};
+use attnlearn::inspect::FileSummary;
 
 /// Shows a file to every reader of sets.
 pub fn read(bytes: &[u8]) {

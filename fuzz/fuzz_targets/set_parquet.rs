@@ -3,7 +3,8 @@
 
 mod read_sets;
 
-use attnlearn::data::{PARQUET_THREAD, Targets, inspect, open_sets};
+use attnlearn::features::{PARQUET_THREAD, Targets, open_sets};
+use attnlearn::inspect::inspect;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 

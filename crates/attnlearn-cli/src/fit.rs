@@ -8,9 +8,11 @@ use crate::output::Files;
 use crate::progress::FitWatch;
 use crate::session::Session;
 use crate::values::{self, Float};
-use attnlearn::data::{SetFile, Targets, open_sets};
 use attnlearn::features::ridge::{Accuracy, Checkpoint, Criterion, Options, Ridge, Solver};
-use attnlearn::features::{FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, Model, NOT_REACHED, Precision, SetShape, SetSource};
+use attnlearn::features::{
+    FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, Model, NOT_REACHED, Precision, SetFile, SetShape, SetSource, Targets,
+    open_sets,
+};
 use attnlearn::files::Claim;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;

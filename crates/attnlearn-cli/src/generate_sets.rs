@@ -5,8 +5,9 @@ use crate::console::grouped;
 use crate::session::Session;
 use crate::sets::each_block;
 use crate::values::{self, Inputs};
-use attnlearn::data::{SetColumns, SetWriter};
-use attnlearn::features::{SetInputs, SetShape, SetSource, SetStream, Target, TargetSpec, Tokens, check_sets_size};
+use attnlearn::features::{
+    SetColumns, SetInputs, SetShape, SetSource, SetStream, SetWriter, Target, TargetSpec, Tokens, check_sets_size,
+};
 use attnlearn::files::{Dtype, FileFormat};
 use attnlearn::{Error, Result};
 use serde::Serialize;

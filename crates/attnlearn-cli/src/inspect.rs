@@ -6,9 +6,9 @@ use crate::heatmap::{self, Panel};
 use crate::inspect_sets::{SetSample, describe, say_model};
 use crate::output::Files;
 use crate::session::Session;
-use attnlearn::data::{
-    Block, ExampleFile, ExampleSource, FileKind, FileSummary, InputFile, Shape, Targets, check_size, inspect, open_sets,
-};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, InputFile, Shape, check_size};
+use attnlearn::features::{Targets, open_sets};
+use attnlearn::inspect::{FileKind, FileSummary, inspect};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::{Mat, Moments, frobenius, inner};
 use attnlearn::words::{self, quoted};

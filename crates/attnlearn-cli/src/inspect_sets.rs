@@ -2,8 +2,8 @@
 
 use crate::console::{Console, grouped, number};
 use attnlearn::Result;
-use attnlearn::data::ModelSummary;
 use attnlearn::features::{KernelSpec, Mean, Precision, SetBlock, SetSource};
+use attnlearn::inspect::ModelSummary;
 use attnlearn::linalg::Moments;
 use serde::Serialize;
 

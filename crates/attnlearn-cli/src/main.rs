@@ -74,7 +74,7 @@ fn quiet_parquet() {
     {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if std::thread::current().name() != Some(attnlearn::data::PARQUET_THREAD) {
+            if std::thread::current().name() != Some(attnlearn::features::PARQUET_THREAD) {
                 usual(panic);
             }
         }));

@@ -50,6 +50,7 @@ mod error;
 pub mod features;
 pub mod files;
 mod hash;
+pub mod inspect;
 pub mod layer;
 pub mod learn;
 pub mod linalg;

@@ -5,12 +5,12 @@
 #[path = "suite/common/mod.rs"]
 mod common;
 
-use attnlearn::data::{FileSummary, SetFile, Targets};
 use attnlearn::features::ridge::{Gram, Options, Ridge, Unwatched};
 use attnlearn::features::{
-    FittedModel, KernelSpec, Learner, MapSpec, Mean, Model, Precision, Predictor, SetBlock, SetInputs, SetSource, SetStream,
-    Sets, Target,
+    FittedModel, KernelSpec, Learner, MapSpec, Mean, Model, Precision, Predictor, SetBlock, SetFile, SetInputs, SetSource,
+    SetStream, Sets, Target, Targets,
 };
+use attnlearn::inspect::FileSummary;
 use common::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -61,7 +61,7 @@ fn stream(n: u64) -> SetStream {
 
 /// Sets with lengths and weights.
 fn valid_sets(extension: &str) -> Vec<u8> {
-    use attnlearn::data::{SetColumns, SetWriter};
+    use attnlearn::features::{SetColumns, SetWriter};
     use attnlearn::files::Dtype;
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("sets").with_extension(extension);

@@ -1,9 +1,9 @@
 //! One job of attnlearn, alone in its process so that its peak of memory is its own, reported as the references report theirs.
 
-use attnlearn::data::{Targets, open_sets};
 use attnlearn::features::ridge::{Accuracy, Fit, Options, Ridge, Solver, Stage, Unwatched, fit, fit_kernel};
 use attnlearn::features::{
-    FeatureMap, FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, Scores, SetBlock, SetSource, Sets,
+    FeatureMap, FittedModel, KernelSpec, MapSpec, Mean, Model, Precision, Predictor, Scores, SetBlock, SetSource, Sets, Targets,
+    open_sets,
 };
 use attnlearn::linalg::symmetric::{Field, product};
 use attnlearn::linalg::{Mat, row_major};

@@ -1,8 +1,7 @@
 //! Sets and frozen heads on disk, the same for everyone.
 
 use super::{D, HEADS, KEYS, N, N_TEST, Report, SEED};
-use attnlearn::data::{SetColumns, SetWriter};
-use attnlearn::features::{MapSpec, Model, SetBlock, SetInputs, SetSource, SetStream, Target, TargetSpec};
+use attnlearn::features::{MapSpec, Model, SetBlock, SetColumns, SetInputs, SetSource, SetStream, SetWriter, Target, TargetSpec};
 use attnlearn::files::Dtype;
 use std::fs;
 use std::io::{BufWriter, Write};

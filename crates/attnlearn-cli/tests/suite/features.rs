@@ -152,7 +152,8 @@ fn a_fit_continues_from_its_checkpoint() {
     let fit = "fit train.npz --heads 12 --ridge 1e-3 --quiet";
     bench.good(&format!("{fit} --solver gram -o whole.safetensors"));
     let interrupted = || {
-        let sets = attnlearn::data::open_sets(&bench.path("train.npz"), attnlearn::data::Targets::Required).expect("sets");
+        let sets =
+            attnlearn::features::open_sets(&bench.path("train.npz"), attnlearn::features::Targets::Required).expect("sets");
         let shape = sets.shape();
         let map = MapSpec::new(Model::Rfa, shape.d, shape.keys, 12, 0);
         let kept = Checkpoint::new(&bench.path("sums"), &map, Precision::F32).expect("a checkpoint");

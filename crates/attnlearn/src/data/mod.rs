@@ -3,7 +3,6 @@
 
 mod block;
 mod examples;
-pub(crate) mod file;
 mod inputs;
 mod scan;
 mod slices;
@@ -14,9 +13,6 @@ pub(crate) use block::work_bytes;
 pub use block::{Block, block_bytes, check_size};
 pub use examples::{ExampleFile, InputFile};
 pub(crate) use examples::{examples_in, inputs_in, outputs_in};
-pub use file::{FileKind, FileSummary, ModelSummary, SetColumns, SetFile, SetWriter, Targets, TensorSummary, inspect, open_sets};
-#[cfg(feature = "parquet")]
-pub use file::{PARQUET_THREAD, ParquetSets};
 pub use inputs::InputDistribution;
 pub(crate) use scan::IN_FLIGHT;
 pub use scan::scan;

@@ -13,6 +13,7 @@ mod attention;
 pub mod compare;
 pub mod complexity;
 mod evaluate;
+pub(crate) mod files;
 mod fitting;
 mod inputs;
 pub mod kernel;
@@ -32,6 +33,9 @@ pub use attention::feature_index;
 pub use compare::{Experiment, Learner, Paired};
 pub use complexity::Complexity;
 pub use evaluate::features_of;
+#[cfg(feature = "parquet")]
+pub use files::{PARQUET_THREAD, ParquetSets};
+pub use files::{SetColumns, SetFile, SetWriter, Targets, open_sets};
 pub use fitting::{FitSpec, Fitted, How, NOT_REACHED};
 pub use inputs::{SetInputs, SetStream, Tokens};
 pub use kernel::KernelSpec;

@@ -1,8 +1,9 @@
 //! Every kind of bad file has its own message, on one line, that says what is wrong, where, and what to do.
 
 use crate::common::*;
-use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape, inspect};
+use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape};
 use attnlearn::files::Dtype;
+use attnlearn::inspect::inspect;
 use attnlearn::layer::AttentionLayer;
 use std::fmt::Debug;
 use std::path::Path;

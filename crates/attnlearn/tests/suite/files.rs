@@ -1,8 +1,9 @@
 //! Files are read back as they were written, by this crate and by others.
 
 use crate::common::*;
-use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, FileKind, InputFile, Shape, inspect};
+use attnlearn::data::{Block, Columns, ExampleFile, ExampleSource, ExampleWriter, InputFile, Shape};
 use attnlearn::files::{AtomicFile, Dtype, FileFormat, write_atomically};
+use attnlearn::inspect::{FileKind, inspect};
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::{Mat, row_major};
 use proptest::prelude::*;

@@ -4,7 +4,8 @@
 
 use crate::common::plain::{self, Plain};
 use crate::common::*;
-use attnlearn::data::{Block, ExampleFile, ExampleSource, FileSummary, InputFile};
+use attnlearn::data::{Block, ExampleFile, ExampleSource, InputFile};
+use attnlearn::inspect::FileSummary;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::linalg::Mat;
 use rand::{RngExt, SeedableRng};

@@ -2,8 +2,8 @@
 #![cfg(feature = "parquet")]
 
 use crate::common::{damage, golden};
-use attnlearn::data::{Targets, inspect, open_sets};
-use attnlearn::features::{SetBlock, Sets};
+use attnlearn::features::{SetBlock, Sets, Targets, open_sets};
+use attnlearn::inspect::inspect;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -1,8 +1,7 @@
 //! Files of sets: written and read back, from NumPy's types, and everything that can be wrong with them.
 
 use crate::common::{archive, npy, safetensors};
-use attnlearn::data::{SetColumns, SetFile, SetWriter, Targets};
-use attnlearn::features::{SetBlock, SetShape, SetSource, Sets};
+use attnlearn::features::{SetBlock, SetColumns, SetFile, SetShape, SetSource, SetWriter, Sets, Targets};
 use attnlearn::files::Dtype;
 
 const SHAPE: SetShape = SetShape { keys: 3, d: 2, targets: 1 };

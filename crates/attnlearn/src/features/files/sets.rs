@@ -8,8 +8,8 @@
 //! | `mask`   | `[n, N]`, optional | 1 where a key is there, 0 where it is not; not together with `length` |
 //! | `weight` | `[n]`, optional  | weight of the example in the sum of squares                         |
 
-use super::inspect::FileKind;
-use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
+use super::{SetsFound, TargetsFound};
+use crate::features::sets::{SetBlock, SetShape, SetSource, check_sets_size};
 use crate::files::{
     AtomicFile, Bytes, COUNTS, Contents, Dtype, FLOATS, FileFormat, INPUTS, MASKS, TensorSink, TensorSpec, View, byte_len,
     check_whole, put, sink, unholdable,
@@ -144,8 +144,8 @@ impl Tensors {
     }
 }
 
-/// Sets, as [`super::inspect()`] sees them: `x` with a number or a row of numbers a set, or with a column that only sets have.
-pub(super) fn sets_in(contents: &Contents) -> Option<Result<FileKind>> {
+/// Sets, if these are any: `x` with a number or a row of numbers a set, or with a column that only sets have.
+pub(crate) fn sets_in(contents: &Contents) -> Option<Result<SetsFound>> {
     let rank = |name: &str| contents.tensors.get(name).map(|t| t.shape.len());
     let columns = ["length", "mask", "weight"].iter().any(|name| rank(name).is_some());
     let targets = if rank("y").is_some() { Targets::Required } else { Targets::Ignored };
@@ -154,14 +154,14 @@ pub(super) fn sets_in(contents: &Contents) -> Option<Result<FileKind>> {
         let [n, places, d] = found.x.shape;
         let (lengths, weights) = (!matches!(found.presence, Presence::All), found.weight.is_some());
         let targets = found.y.as_ref().map_or(0, Column::targets);
-        Ok(FileKind::Sets { n, keys: places - 1, d, targets, lengths, weights })
+        Ok(SetsFound { n, keys: places - 1, d, targets, lengths, weights })
     })
 }
 
 /// Targets alone, as `attnlearn predict` writes them.
-pub(super) fn targets_in(contents: &Contents) -> Option<Result<FileKind>> {
+pub(crate) fn targets_in(contents: &Contents) -> Option<Result<TargetsFound>> {
     matches!(contents.tensors.get("y")?.shape.len(), 1 | 2)
-        .then(|| Column::read(contents).map(|y| FileKind::Targets { n: y.n(), targets: y.targets() }))
+        .then(|| Column::read(contents).map(|y| TargetsFound { n: y.n(), targets: y.targets() }))
 }
 
 impl SetFile {
@@ -381,15 +381,6 @@ impl SetWriter {
         self.sink.finish().map_err(|e| Error::io(path, e))?;
         self.file.commit()
     }
-}
-
-/// Opens a file of sets in any of the formats, told apart by their content.
-pub fn open_sets(path: &Path, targets: Targets) -> Result<Box<dyn SetSource>> {
-    #[cfg(feature = "parquet")]
-    if Bytes::open(path)?.starts_with(super::parquet::MAGIC) {
-        return Ok(Box::new(super::parquet::ParquetSets::open(path, targets)?));
-    }
-    Ok(Box::new(SetFile::open(path, targets)?))
 }
 
 #[cfg(test)]

@@ -5,22 +5,20 @@
 //! addressed in place: the file is read once to learn its sizes and once more into a temporary file of the mapped format. That file goes when it
 //! is not needed any more, and when the program ends, however it does.
 
-use super::inspect::{FileKind, FileSummary, TensorSummary};
+use super::SetsFound;
 use super::sets::{SetColumns, SetFile, SetWriter, Targets};
-use crate::features::{SetBlock, SetShape, SetSource, check_sets_size};
-use crate::files::{Dtype, FileFormat, Temporary};
+use crate::features::sets::{SetBlock, SetShape, SetSource, check_sets_size};
+use crate::files::{Dtype, Temporary};
 use crate::words::quoted;
 use crate::{Error, Result};
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
-
-/// The first bytes of every Parquet file.
-pub(crate) const MAGIC: &[u8] = b"PAR1";
 
 /// The thread that Parquet files are read on. It may panic and nothing be amiss but the file; a program may want to keep quiet about it.
 pub const PARQUET_THREAD: &str = "parquet";
@@ -81,12 +79,36 @@ impl SetSource for ParquetSets {
     }
 }
 
-/// Says what a Parquet file holds; its columns stand for tensors, and their sizes are known where it holds sets.
-pub(super) fn inspect(path: &Path) -> Result<FileSummary> {
-    apart(path, || summary(path))
+/// What a Parquet file holds; its columns stand for tensors, and their sizes are known where it holds sets.
+pub(crate) struct ParquetContents {
+    /// The sets in it, or why there are none.
+    pub sets: Result<SetsFound>,
+    pub columns: Vec<ParquetColumn>,
+    /// Its size.
+    pub bytes: u64,
+    /// Notes that its writer left.
+    pub metadata: BTreeMap<String, String>,
 }
 
-fn summary(path: &Path) -> Result<FileSummary> {
+/// A column of a Parquet file.
+pub(crate) struct ParquetColumn {
+    pub name: String,
+    /// What the file calls its number format.
+    pub dtype: String,
+    pub shape: Vec<usize>,
+}
+
+/// Whether a file that begins like this is one.
+pub(crate) fn is_parquet(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PAR1")
+}
+
+/// Says what a Parquet file holds.
+pub(crate) fn parquet_contents(path: &Path) -> Result<ParquetContents> {
+    apart(path, || contents(path))
+}
+
+fn contents(path: &Path) -> Result<ParquetContents> {
     let place = path.display().to_string();
     let reader = reader(path)?;
     let about = reader.metadata().file_metadata();
@@ -94,35 +116,26 @@ fn summary(path: &Path) -> Result<FileSummary> {
     let name = |c: usize| schema.column(c).path().parts().first().cloned().unwrap_or_default();
     let has_targets = (0..schema.num_columns()).any(|c| name(c) == "y");
     let targets = if has_targets { Targets::Required } else { Targets::Ignored };
-    let found = Columns::find(&reader, &place, targets).and_then(|columns| Ok((columns.sizes(&reader)?, columns)));
-    let (sizes, content) = match found {
-        Ok(((n, SetShape { keys, d, targets }), columns)) => {
-            let n = usize::try_from(n).unwrap_or(usize::MAX);
-            let (lengths, weights) = (true, columns.weight.is_some());
-            (Some((n, keys, d, targets)), FileKind::Sets { n, keys, d, targets, lengths, weights })
-        }
-        Err(e) => (None, FileKind::Unknown { reason: e.to_string() }),
-    };
+    let sets = Columns::find(&reader, &place, targets).and_then(|columns| {
+        let (n, SetShape { keys, d, targets }) = columns.sizes(&reader)?;
+        let n = usize::try_from(n).unwrap_or(usize::MAX);
+        Ok(SetsFound { n, keys, d, targets, lengths: true, weights: columns.weight.is_some() })
+    });
     let rows = usize::try_from(about.num_rows()).unwrap_or(0);
-    let shape = |column: usize| match (name(column).as_str(), sizes, schema.column(column).max_rep_level()) {
-        ("x", Some((n, keys, d, _)), _) => vec![n, keys + 1, d],
-        ("y", Some((n, _, _, targets)), 1) => vec![n, targets],
-        ("mask", Some((n, keys, ..)), _) => vec![n, keys],
+    let shape = |column: usize| match (name(column).as_str(), &sets, schema.column(column).max_rep_level()) {
+        ("x", Ok(sets), _) => vec![sets.n, sets.keys + 1, sets.d],
+        ("y", Ok(sets), 1) => vec![sets.n, sets.targets],
+        ("mask", Ok(sets), _) => vec![sets.n, sets.keys],
         _ => vec![rows],
     };
-    let tensors = (0..schema.num_columns())
-        .map(|c| TensorSummary {
-            name: name(c),
-            dtype: schema.column(c).physical_type().to_string(),
-            shape: shape(c),
-            problem: None,
-        })
+    let columns = (0..schema.num_columns())
+        .map(|c| ParquetColumn { name: name(c), dtype: schema.column(c).physical_type().to_string(), shape: shape(c) })
         .collect();
     let bytes = std::fs::metadata(path).map_err(|e| Error::io(path, e))?.len();
     // What Arrow and pandas leave for themselves is long and says nothing new.
     let notes = about.key_value_metadata().into_iter().flatten().filter(|note| !matches!(&*note.key, "ARROW:schema" | "pandas"));
     let metadata = notes.map(|note| (note.key.clone(), note.value.clone().unwrap_or_default())).collect();
-    Ok(FileSummary { path: place, bytes, format: FileFormat::Parquet, content, tensors, metadata })
+    Ok(ParquetContents { sets, columns, bytes, metadata })
 }
 
 /// The Parquet crate panics on some damaged files. So it is run on a thread of its own, whose end is an error of the file.

@@ -1,8 +1,10 @@
-//! What a file is.
+//! What a file is: told from all that the other modules can read.
 
-use super::sets::{sets_in, targets_in};
 use crate::Result;
 use crate::data::{examples_in, inputs_in, outputs_in};
+#[cfg(feature = "parquet")]
+use crate::features::files::{ParquetColumn, ParquetContents, is_parquet, parquet_contents};
+use crate::features::files::{SetsFound, TargetsFound, sets_in, targets_in};
 use crate::features::{FittedModel, KernelSpec, MapSpec, Precision, Predictor, SetShape};
 use crate::files::{Bytes, Contents, FileFormat};
 use crate::layer::{AttentionLayer, Mask};
@@ -161,8 +163,8 @@ pub struct TensorSummary {
 pub fn inspect(path: &Path) -> Result<FileSummary> {
     let bytes = Bytes::open(path)?;
     #[cfg(feature = "parquet")]
-    if bytes.starts_with(super::parquet::MAGIC) {
-        return super::parquet::inspect(path);
+    if is_parquet(&bytes) {
+        return parquet_contents(path).map(|contents| FileSummary::of_parquet(contents, path));
     }
     FileSummary::of_bytes(&bytes, &path.display().to_string())
 }
@@ -193,13 +195,47 @@ impl FileSummary {
     }
 }
 
+#[cfg(feature = "parquet")]
+impl FileSummary {
+    fn of_parquet(contents: ParquetContents, path: &Path) -> Self {
+        let tensor = |column: ParquetColumn| {
+            let ParquetColumn { name, dtype, shape } = column;
+            TensorSummary { name, dtype, shape, problem: None }
+        };
+        Self {
+            path: path.display().to_string(),
+            bytes: contents.bytes,
+            format: FileFormat::Parquet,
+            content: contents.sets.map_or_else(|e| FileKind::Unknown { reason: e.to_string() }, FileKind::from),
+            tensors: contents.columns.into_iter().map(tensor).collect(),
+            metadata: contents.metadata,
+        }
+    }
+}
+
+impl From<SetsFound> for FileKind {
+    fn from(found: SetsFound) -> Self {
+        let SetsFound { n, keys, d, targets, lengths, weights } = found;
+        Self::Sets { n, keys, d, targets, lengths, weights }
+    }
+}
+
+impl From<TargetsFound> for FileKind {
+    fn from(TargetsFound { n, targets }: TargetsFound) -> Self {
+        Self::Targets { n, targets }
+    }
+}
+
 impl FileKind {
     fn of(contents: &Contents, bytes: &[u8]) -> Result<Self> {
         if FittedModel::claimed_by(contents) {
             return FittedModel::from_contents(contents, bytes).map(|model| Self::Model(Box::new(model.into())));
         }
-        if let Some(sets) = sets_in(contents).or_else(|| targets_in(contents)) {
-            return sets;
+        if let Some(sets) = sets_in(contents) {
+            return sets.map(Self::from);
+        }
+        if let Some(targets) = targets_in(contents) {
+            return targets.map(Self::from);
         }
         let has = |name| contents.tensors.contains_key(name);
         match (has("x"), has("y")) {
