@@ -22,6 +22,7 @@ pub use watched::{Reading, Watched};
 pub use writer::{Columns, ExampleWriter};
 
 use crate::Result;
+use crate::linalg::lanes::Real;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -68,4 +69,22 @@ pub trait ExampleSource: Sync {
 
     /// Reads block `index` in double precision. Past the end the block is empty.
     fn fill_f64(&self, index: u64, block: &mut Block<f64>) -> Result<()>;
+}
+
+/// A precision that a source can be read in, for those to whom it does not matter which.
+pub trait Fill: Real {
+    /// Reads block `index` of `source` in this precision.
+    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> Result<()>;
+}
+
+impl Fill for f32 {
+    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> Result<()> {
+        source.fill_f32(index, block)
+    }
+}
+
+impl Fill for f64 {
+    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> Result<()> {
+        source.fill_f64(index, block)
+    }
 }

@@ -1,8 +1,7 @@
 //! One pass over a range of blocks on all threads, with the same result on any number of them.
 
-use super::{Block, ExampleSource, work_bytes};
+use super::{Block, ExampleSource, Fill, work_bytes};
 use crate::Result;
-use crate::linalg::lanes::Real;
 use crate::memory::at_once;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -14,7 +13,7 @@ pub(crate) const IN_FLIGHT: u64 = 1 << 30;
 
 /// Applies `map` to every block of the range, on all threads, and `fold` to the results, in the order of the blocks.
 /// Empty blocks (past the end of the source) are passed over.
-pub fn scan<T: Real, R: Send>(
+pub fn scan<T: Fill, R: Send>(
     source: &dyn ExampleSource,
     blocks: Range<u64>,
     map: impl Fn(&Block<T>) -> R + Sync,

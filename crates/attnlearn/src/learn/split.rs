@@ -27,10 +27,9 @@
 
 use super::budget;
 use super::watch::{Event, Reader, Watch};
-use crate::data::{Block, ExampleSource, Shape, Watched, scan};
+use crate::data::{Block, ExampleSource, Fill, Shape, Watched, scan};
 use crate::descend::Batch;
 use crate::hash::Key;
-use crate::linalg::lanes::Real;
 use crate::words::grouped;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -445,7 +444,7 @@ pub(super) struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    fn fill<T: Real>(&self, index: u64, block: &mut Block<T>) -> Result<()> {
+    fn fill<T: Fill>(&self, index: u64, block: &mut Block<T>) -> Result<()> {
         let (shape, capacity) = (self.shape(), Block::<T>::CAPACITY as u64);
         let total = self.learning.total();
         let ranks = index.saturating_mul(capacity).min(total)..index.saturating_add(1).saturating_mul(capacity).min(total);

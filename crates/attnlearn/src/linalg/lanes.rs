@@ -5,7 +5,6 @@
 //! whatever the sizes k and d.
 //! Call the kernels inside [`vectorised`], which picks the best instruction set of the machine at run time.
 
-use crate::data::{Block, ExampleSource};
 use pulp::{Arch, Simd, WithSimd};
 use std::fmt::Debug;
 use std::iter::Sum;
@@ -67,8 +66,6 @@ pub trait Real:
     fn over<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// The larger of the two in every lane.
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// Reads block `index` of `source` in this precision.
-    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()>;
 }
 
 impl Real for f32 {
@@ -143,9 +140,6 @@ impl Real for f32 {
     #[inline(always)]
     fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
         simd.max_f32s(a, b)
-    }
-    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()> {
-        source.fill_f32(index, block)
     }
 }
 
@@ -235,9 +229,6 @@ impl Real for f64 {
     #[inline(always)]
     fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
         simd.max_f64s(a, b)
-    }
-    fn fill(source: &dyn ExampleSource, index: u64, block: &mut Block<Self>) -> crate::Result<()> {
-        source.fill_f64(index, block)
     }
 }
 
