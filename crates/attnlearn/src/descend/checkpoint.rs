@@ -8,7 +8,8 @@
 //! examples or settings, is refused.
 
 use super::learner::{Learner, Prepared, Try, Wanted};
-use super::strategy::{Run, State, StrategySettings};
+use super::plan::StrategySettings;
+use super::strategy::{Run, State};
 use super::student::Form;
 use crate::files::write_atomically;
 use crate::hash::Hash;

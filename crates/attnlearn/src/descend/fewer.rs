@@ -15,10 +15,8 @@
 
 use super::batch::Batch;
 use super::idle::cheapest;
-use super::learner::unknowns;
 use super::newton::{Newton, NewtonSettings};
-use super::plan::most_sequences;
-use super::strategy::StrategySettings;
+use super::plan::{StrategySettings, most_sequences};
 use super::student::{Form, PARTS, Part, Student};
 use crate::Result;
 
@@ -49,8 +47,8 @@ pub(super) fn fewer(
         let costs = elimination.removal_costs(&kept.form, &kept.values);
         let least = cheapest(&costs);
         let mut other = without(&kept, least);
-        let gone: f64 = (unknowns(&kept.form) - unknowns(&other.form)) as f64;
-        let sigma = error / (numbers - unknowns(&kept.form) as f64).max(1.0);
+        let gone: f64 = (kept.form.unknowns() - other.form.unknowns()) as f64;
+        let sigma = error / (numbers - kept.form.unknowns() as f64).max(1.0);
         let allowed = if exact { (goal * variance).max(error) } else { error + (gone + 3.0 * (2.0 * gone).sqrt()) * sigma };
         let worth = if exact { MOST * variance } else { FLOOR * (allowed - error) };
         if costs[least].is_nan() || costs[least] > worth {

@@ -13,7 +13,8 @@
 use super::batch::Batch;
 use super::fewer::fewer;
 use super::frame::Frame;
-use super::strategy::{End, Run, StrategySettings};
+use super::plan::StrategySettings;
+use super::strategy::{End, Run};
 use super::student::{Form, Student};
 use crate::data::Shape;
 use crate::hash::Hash;
@@ -305,7 +306,7 @@ impl<'a> Learner<'a> {
 
     /// Numbers that the layer of a form is determined by.
     pub fn unknowns(form: &Form) -> usize {
-        unknowns(form)
+        form.unknowns()
     }
 }
 
@@ -316,19 +317,11 @@ fn best(tries: &[Try]) -> Option<usize> {
     let as_good = |t: &Try| t.held_out <= least * (1.0 + AS_GOOD) || (t.end == End::Exact && t.held_out < EXACT);
     let good = (0..tries.len()).filter(|i| as_good(&tries[*i]));
     good.min_by(|a, b| {
-        (unknowns(&tries[*a].student.form), tries[*a].held_out)
-            .partial_cmp(&(unknowns(&tries[*b].student.form), tries[*b].held_out))
+        (tries[*a].student.form.unknowns(), tries[*a].held_out)
+            .partial_cmp(&(tries[*b].student.form.unknowns(), tries[*b].held_out))
             .unwrap_or(std::cmp::Ordering::Equal)
     })
     .or_else(|| (0..tries.len()).next())
-}
-
-/// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
-pub(super) fn unknowns(form: &Form) -> usize {
-    let (d, r, s) = (form.d, form.r(), form.s());
-    let theta = if form.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
-    let w = if form.value_rank.is_some() { s * (d + form.d_out - s.min(d)) } else { d * form.d_out };
-    form.heads * (theta + w + if form.key_bias { d } else { 0 }) + if form.bias { form.d_out } else { 0 }
 }
 
 /// What to try after what has been tried, and with how much effort.
@@ -426,7 +419,7 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
     for (rank, value_rank) in pairs {
         let plain = Form { d, d_out, heads: m, rank, value_rank, key_bias: false, bias: false, mask: wanted.mask };
         let biased = Form { key_bias: true, bias: true, ..plain };
-        let abundant = train.y.len() >= ABUNDANT * unknowns(&biased);
+        let abundant = train.y.len() >= ABUNDANT * biased.unknowns();
         all.extend(match wanted.biases {
             Choice::Yes => vec![biased],
             Choice::No => vec![plain],

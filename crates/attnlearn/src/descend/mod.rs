@@ -48,8 +48,9 @@ pub use learner::{Choice, HeadCount, Learner, Outcome, Prepared, Rank, Try, Want
 pub use linear::Linear;
 pub use newton::{Newton, NewtonSettings};
 pub use pass::Pass;
+pub use plan::StrategySettings;
 pub use project::{Projected, nmse, pooled_moments, project};
 pub use sample::Sample;
-pub use strategy::{Chain, End, Found, Run, Stage, State, StrategySettings};
+pub use strategy::{Chain, End, Found, Run, Stage, State};
 pub use student::{Form, PARTS, Part, Student};
 pub use varpro::{Fit, Settings, Stop, fit};

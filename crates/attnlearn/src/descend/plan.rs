@@ -4,8 +4,29 @@ use super::adam::{AdamSettings, Scaling};
 use super::batch::Batch;
 use super::evidence::Belief;
 use super::newton::NewtonSettings;
-use super::strategy::StrategySettings;
 use super::student::{Form, Part};
+use serde::{Deserialize, Serialize};
+
+/// How much to try.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StrategySettings {
+    /// Seed of starts and batches.
+    pub seed: u64,
+    /// Heads of large students drawn anew after a start, for each head there is (default 2).
+    pub redraws: usize,
+    /// Share of unexplained variance that counts as none (default 10⁻²²).
+    pub goal: f64,
+    /// How hard to try: 1 is the least number of starts, 10 that of a minute or two for small students (default 10).
+    pub effort: f64,
+    /// Numbers that the passes of a refinement may keep; there are no more examples in it (default 2²⁸, 2 GiB).
+    pub pass_numbers: usize,
+}
+
+impl Default for StrategySettings {
+    fn default() -> Self {
+        Self { seed: 0, redraws: 2, goal: 1e-22, effort: 10.0, pass_numbers: 1 << 28 }
+    }
+}
 
 /// Students with at most so many parameters beside `O` are small.
 const SMALL: usize = 8192;

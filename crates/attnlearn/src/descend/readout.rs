@@ -13,7 +13,7 @@
 
 use super::batch::Batch;
 use super::pass::Pass;
-use super::regression::{quantile, regress};
+use super::regression::{Attention, quantile, regress};
 use super::student::{Form, Part, Student};
 use crate::Result;
 use crate::layer::Mask;
@@ -51,12 +51,6 @@ pub(super) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64
         student.values = moved;
     }
     Ok(after < GAIN * before)
-}
-
-/// Attention of a head as the outputs show it, and its uncertainty: `[row][key]`, 0 for keys that are hidden.
-pub(super) struct Attention {
-    pub(super) p: Vec<f64>,
-    pub(super) uncertain: Vec<f64>,
 }
 
 impl Attention {

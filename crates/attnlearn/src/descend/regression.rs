@@ -18,7 +18,6 @@
 use super::batch::{Batch, add};
 use super::conjugate::{Limits, conjugate, inner};
 use super::metric::Metric;
-use super::readout::Attention;
 use super::student::{Form, Part};
 use crate::Result;
 use crate::linalg::Mat;
@@ -55,6 +54,12 @@ const ACCURACY: f64 = 1e-4;
 /// A step that leaves more than this of the error gains little.
 const GAIN: f64 = 0.5;
 
+/// Attention of a head as the outputs show it, and its uncertainty: `[row][key]`, 0 for keys that are hidden.
+pub(super) struct Attention {
+    pub(super) p: Vec<f64>,
+    pub(super) uncertain: Vec<f64>,
+}
+
 /// `A`, `B` and `c` of one head, from those before.
 pub(super) fn regress(
     attention: &Attention,
@@ -77,6 +82,7 @@ pub(super) fn regress(
     }
     Ok(regression.values)
 }
+
 /// The value that this share of all is below; 0 if there are none.
 pub(super) fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut values: Vec<f64> = values.collect();

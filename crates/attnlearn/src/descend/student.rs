@@ -72,6 +72,14 @@ impl Form {
         self.value_rank.unwrap_or(self.d)
     }
 
+    /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
+    pub(super) fn unknowns(&self) -> usize {
+        let (d, r, s) = (self.d, self.r(), self.s());
+        let theta = if self.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
+        let w = if self.value_rank.is_some() { s * (d + self.d_out - s.min(d)) } else { d * self.d_out };
+        self.heads * (theta + w + if self.key_bias { d } else { 0 }) + if self.bias { self.d_out } else { 0 }
+    }
+
     /// Rows and columns of a block; no rows if it is absent.
     pub fn shape(&self, part: Part) -> (usize, usize) {
         let m = self.heads;

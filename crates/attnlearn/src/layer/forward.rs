@@ -4,7 +4,6 @@
 //! About `k (d² + k d + d d_out + k d_out)` multiply-adds and `k²` exponentials per head and example. Long sequences are attended in
 //! [tiles](super::tiles), which needs no memory for `k²` logits.
 
-use super::tiles::LONG;
 use super::{AttentionLayer, Mask, Theta};
 use crate::data::Block;
 use crate::linalg::lanes::{LANES, Real, softmax, vectorised};
@@ -13,6 +12,9 @@ use crate::linalg::{Aligned, Mat, MatRef, row_major};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
+
+/// Sequences of more tokens than this are attended in tiles. Up to it the logits of a panel fit in a few megabytes.
+pub(super) const LONG: usize = 256;
 
 /// The weights of a layer in one precision, laid out for the forward pass.
 #[derive(Clone, Debug)]

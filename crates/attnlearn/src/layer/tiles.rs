@@ -17,8 +17,6 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sequences of more tokens than this are attended in tiles. Up to it the logits of a panel fit in a few megabytes.
-pub(super) const LONG: usize = 256;
 /// Queries of a tile.
 const QUERIES: usize = 16;
 /// Keys of a tile; a multiple of [`QUERIES`], so that under the causal mask every query of a tile sees a key of every tile that one of them
@@ -191,6 +189,7 @@ impl<T: Real> WithSimd for Tile<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::forward::LONG;
     use super::*;
     use crate::data::{Block, Shape};
     use crate::layer::{AttentionLayer, Head, Theta};

@@ -1,8 +1,7 @@
 //! What a run came to, whichever learner it was.
 
 use super::descent::Descended;
-use super::report::sculpt_notes;
-use super::split::Parts;
+use super::parts::Parts;
 use crate::Result;
 use crate::certify::Certificate;
 use crate::files::write_atomically;
@@ -34,6 +33,20 @@ impl Sculpted {
     pub fn notes(&self, stage: &Stage, polished: bool) -> BTreeMap<String, String> {
         sculpt_notes(&self.learned, stage, polished, self.settings.seed)
     }
+}
+
+/// Where a layer of the six phases comes from, for the notes in its file. The same run leaves the same notes.
+pub fn sculpt_notes(learned: &Learned, stage: &Stage, polished: bool, seed: u64) -> BTreeMap<String, String> {
+    let notes = [
+        ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
+        ("method", "sculpt".into()),
+        ("polished", polished.to_string()),
+        ("outcome", learned.outcome.to_string()),
+        ("held_out_nmse", format!("{:e}", stage.nmse)),
+        ("examples", learned.examples.to_string()),
+        ("seed", seed.to_string()),
+    ];
+    notes.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// The end of a run.

@@ -4,15 +4,15 @@ use super::ending::Ending;
 use super::keeping::Keeping;
 use super::lack_of_fit::{LackOfFit, Look};
 use super::limit::Limited;
-use super::split::Parts;
+use super::noise::Noise;
+use super::parts::Parts;
 use super::watch::{Event, Watch};
 use crate::certify::{Certificate, CertifySettings, certify};
 use crate::data::{Block, Shape};
-use crate::descend::{Batch, End, Learner, Outcome, Prepared, Try, Wanted};
+use crate::descend::{Batch, End, Learner, Outcome, Prepared, Wanted};
 use crate::layer::AttentionLayer;
 use crate::layer::residual::residuals;
 use crate::{Error, Result};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
@@ -54,50 +54,6 @@ impl Searched {
     /// What is left of them, in words.
     pub fn text(&self) -> String {
         format!("NMSE {:.1e} on the examples to choose by", self.chosen_by)
-    }
-}
-
-/// What outputs hold that no layer explains.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Noise {
-    /// Its standard deviation over that of the outputs: `‖F(X) − Y‖²/(numbers − unknowns)`.
-    pub relative: f64,
-    /// Its share of the variance, which is the least NMSE that can be reached.
-    pub floor: f64,
-    /// Why it is not believed: the held-out error has to be that floor, up to chance and the unknowns' own share, and more.
-    pub short: Option<Short>,
-}
-
-impl Noise {
-    /// Whether it is believed.
-    pub fn reached(&self) -> bool {
-        self.short.is_none()
-    }
-}
-
-/// Why what is left is not believed to be noise, whatever it looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Short {
-    /// The search did not come to its end.
-    Search,
-    /// Twice as many numbers as unknowns say nothing.
-    Numbers,
-    /// It is more than half of the variance.
-    Explained,
-    /// Other examples are explained worse than those that were learned from.
-    Others,
-}
-
-impl Short {
-    /// In words.
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Search => "the search did not end at a floor",
-            Self::Numbers => "there are too few examples for so many unknowns",
-            Self::Explained => "it is more than half of the outputs' variance",
-            Self::Others => "the error on other examples is above it",
-        }
     }
 }
 
@@ -286,29 +242,4 @@ fn blocks(batch: &Batch<f64>) -> u64 {
 /// Mean square of what a layer misses.
 pub(super) fn mean_square(layer: &AttentionLayer, batch: &Batch<f64>) -> Result<f64> {
     Ok(residuals(layer, batch, 0..blocks(batch), |_| ())?.mse())
-}
-
-impl Noise {
-    /// What is left of `numbers` outputs after as many were fitted as there are unknowns, `σ̂² = nmse · numbers/(numbers − unknowns)`; and whether the
-    /// error on others is about what that makes of it, `σ̂² numbers/(numbers − unknowns)` with as many estimated unknowns. A student that is too small
-    /// looks the same as noise, so noise of more than half the variance is not believed, nor what twice as many numbers as unknowns say. `held_out` is in
-    /// units of the variance of the examples learned from, and `chance` is what both may differ by, as a share.
-    fn of(chosen: &Try, held_out: f64, numbers: usize, chance: f64) -> Self {
-        let unknowns = Learner::unknowns(&chosen.student.form) as f64;
-        let numbers = numbers as f64;
-        let inflated = numbers / (numbers - unknowns).max(1.0);
-        let floor = chosen.nmse * inflated;
-        let short = if !matches!(chosen.end, End::Exact | End::Floor) {
-            Some(Short::Search)
-        } else if numbers <= 2.0 * unknowns {
-            Some(Short::Numbers)
-        } else if floor >= 0.5 {
-            Some(Short::Explained)
-        } else if held_out > floor * inflated * (1.0 + chance) {
-            Some(Short::Others)
-        } else {
-            None
-        };
-        Self { relative: floor.sqrt(), floor, short }
-    }
 }

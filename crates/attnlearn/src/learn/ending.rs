@@ -1,7 +1,7 @@
 //! How a search by descent ended, in words.
 
-use super::descent::{Noise, Short};
 use super::lack_of_fit::{Dependence, LackOfFit, Verdict};
+use super::noise::{Noise, Short};
 
 /// What is known at the end.
 pub(super) struct Ending {

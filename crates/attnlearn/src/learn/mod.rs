@@ -23,6 +23,8 @@ mod ending;
 mod keeping;
 mod lack_of_fit;
 mod limit;
+mod noise;
+mod parts;
 mod report;
 mod settings;
 mod split;
@@ -31,13 +33,14 @@ mod telling;
 mod tests;
 mod watch;
 
-pub use answer::{Answer, Sculpted};
-pub use descent::{Descended, Noise, Short};
+pub use answer::{Answer, Sculpted, sculpt_notes};
+pub use descent::Descended;
 pub use keeping::{Keeping, checkpoint_beside};
 pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
-pub use report::{DescendReport, SculptReport, StageErrors, TryReport, sculpt_notes};
+pub use noise::{Noise, Short};
+pub use parts::Parts;
+pub use report::{DescendReport, SculptReport, StageErrors, TryReport};
 pub use settings::{FEWEST_FOR_PHASES, Heads, Method, Settings};
-pub use split::Parts;
 pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
 

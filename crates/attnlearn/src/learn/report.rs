@@ -1,16 +1,16 @@
 //! A run as data: what stands in the program's JSON and in the results of the Python package.
 
 use super::answer::Sculpted;
-use super::descent::{Descended, Noise};
+use super::descent::Descended;
 use super::lack_of_fit::LackOfFit;
-use super::split::Parts;
+use super::noise::Noise;
+use super::parts::Parts;
 use crate::certify::Certificate;
 use crate::data::Shape;
 use crate::descend::{End, Form, Learner, Wanted};
 use crate::layer::LayerDistance;
 use crate::sculpt::{Learned, Outcome, Record, Settings, Stage};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// A form that was tried.
 #[derive(Serialize)]
@@ -167,18 +167,4 @@ impl Sculpted {
         let report = SculptReport::new(&self.learned, &self.settings, self.settings.shape(), self.seconds, layer);
         SculptReport { split: self.parts, ..report }
     }
-}
-
-/// Where a layer of the six phases comes from, for the notes in its file. The same run leaves the same notes.
-pub fn sculpt_notes(learned: &Learned, stage: &Stage, polished: bool, seed: u64) -> BTreeMap<String, String> {
-    let notes = [
-        ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
-        ("method", "sculpt".into()),
-        ("polished", polished.to_string()),
-        ("outcome", learned.outcome.to_string()),
-        ("held_out_nmse", format!("{:e}", stage.nmse)),
-        ("examples", learned.examples.to_string()),
-        ("seed", seed.to_string()),
-    ];
-    notes.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

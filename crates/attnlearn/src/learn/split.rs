@@ -26,15 +26,13 @@
 //! the bit of every example that tells whether it is to learn from.
 
 use super::budget;
+use super::parts::Parts;
 use super::watch::{Event, Reader, Watch};
 use crate::data::{Block, ExampleSource, Fill, Shape, Watched, scan};
 use crate::descend::Batch;
 use crate::hash::Key;
-use crate::words::grouped;
 use crate::{Error, Result};
 use rayon::prelude::*;
-use serde::Serialize;
-use std::fmt;
 use std::ops::Range;
 
 /// Examples to choose by, at most.
@@ -43,50 +41,6 @@ const CHOICE: usize = 2000;
 const FEWEST: usize = 10;
 /// Distinct inputs that are counted beside five for every one held out: a tenth of what is left is then enough to choose by.
 const COUNTED: usize = 10 * CHOICE;
-
-/// How examples are shared out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Parts {
-    /// To learn from.
-    pub learn: u64,
-    /// To choose among answers by.
-    pub choose: u64,
-    /// For the certificate.
-    pub certify: u64,
-    /// Examples there are.
-    pub of: u64,
-    /// Those with the input of an earlier one; estimated where there are more distinct inputs than are counted.
-    pub repeats: u64,
-    /// Those left out because they do not fit in memory.
-    pub left_out: u64,
-    /// Sizes of an example.
-    pub shape: Shape,
-}
-
-impl fmt::Display for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { k, d, d_out } = self.shape;
-        write!(
-            f,
-            "{} examples to learn from, {} to choose by, {} for the certificate; k = {k}, d = {d}, d_out = {d_out}",
-            grouped(self.learn),
-            grouped(self.choose),
-            grouped(self.certify)
-        )?;
-        if self.repeats > 0 {
-            let (repeats, of) = (grouped(self.repeats), grouped(self.of));
-            write!(
-                f,
-                "; {repeats} of {of} repeat the input of another: copies stay on one side, and no copy counts for the certificate"
-            )?;
-        }
-        if self.left_out > 0 {
-            let (left_out, of) = (grouped(self.left_out), grouped(self.of));
-            write!(f, "; {left_out} of {of}, drawn at random, do not fit in memory and are left out: allow more with --memory")?;
-        }
-        Ok(())
-    }
-}
 
 /// Examples side by side.
 pub(super) struct Sides {

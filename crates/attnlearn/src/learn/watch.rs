@@ -1,6 +1,6 @@
 //! What goes on while a layer is learned, for those who watch.
 
-use super::split::Parts;
+use super::parts::Parts;
 use crate::Error;
 use crate::data::{Reading, Shape};
 use crate::descend::{Learner, Try};

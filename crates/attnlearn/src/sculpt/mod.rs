@@ -29,9 +29,8 @@ mod span;
 #[cfg(test)]
 mod testing;
 
-pub use record::{Learned, Outcome, Phase, Quantiles, Record, Stage, Unwatched, Watch, Widths};
+pub use record::{Learned, Outcome, Phase, Quantiles, Record, Round, Stage, Unwatched, Watch, Widths};
 pub use settings::{FEWEST_EXAMPLES, Heads, Settings, ValidSettings};
-pub use sharpen::Round;
 
 use crate::Result;
 use crate::data::ExampleSource;

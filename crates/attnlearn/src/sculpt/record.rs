@@ -1,6 +1,5 @@
 //! What every phase leaves behind, and how a run ends.
 
-use super::sharpen::Round;
 use crate::certify::Certificate;
 use crate::layer::AttentionLayer;
 use serde::Serialize;
@@ -83,6 +82,21 @@ impl Quantiles {
         let at = |q: f64| v[((v.len() - 1) as f64 * q).round() as usize];
         Self { min: v[0], lower: at(0.25), median: at(0.5), upper: at(0.75), max: v[v.len() - 1] }
     }
+}
+
+/// One round of sharpening, for the record.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// Scale of the soft cut.
+    pub sigma: f64,
+    /// Total weight of the rows.
+    pub weight: f64,
+    /// Weighted root mean square of `‖Y_a − x_bᵀŜ‖`, before the refit.
+    pub residual: f64,
+    /// Smallest over largest eigenvalue of `Σ w x_b x_bᵀ`: near 0, the tokens no longer span `R^d`.
+    pub conditioning: f64,
+    /// `‖Ŝ_new − Ŝ‖_F / ‖Ŝ‖_F`.
+    pub change: f64,
 }
 
 /// Widths of the body of the best rows.

@@ -10,14 +10,13 @@
 //! A soft cut rather than the best fraction of the rows: a hard one keeps the tokens along which `Ŝ` happens to be right, which soon
 //! no longer span `R^d`.
 
-use super::Watch;
+use super::record::{Quantiles, Round, Watch};
 use crate::data::{Block, ExampleSource, scan};
 use crate::linalg::lanes::{LANES, square_distances, vectorised};
 use crate::linalg::product::apply_matrix;
 use crate::linalg::{Aligned, Mat, frobenius, row_major, solve_spd, spread};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
-use serde::Serialize;
 use std::ops::Range;
 
 /// Rounds of sharpening.
@@ -30,21 +29,6 @@ const WEIGHT: f64 = 200.0;
 const LEAST_WEIGHT: f64 = 30.0;
 /// Conditioning of `Σ w x_b x_bᵀ` below which the tokens are taken not to span `R^d`.
 const CONDITIONING: f64 = 0.05;
-
-/// One round of sharpening, for the record.
-#[derive(Clone, Debug, Serialize)]
-pub struct Round {
-    /// Scale of the soft cut.
-    pub sigma: f64,
-    /// Total weight of the rows.
-    pub weight: f64,
-    /// Weighted root mean square of `‖Y_a − x_bᵀŜ‖`, before the refit.
-    pub residual: f64,
-    /// Smallest over largest eigenvalue of `Σ w x_b x_bᵀ`: near 0, the tokens no longer span `R^d`.
-    pub conditioning: f64,
-    /// `‖Ŝ_new − Ŝ‖_F / ‖Ŝ‖_F`.
-    pub change: f64,
-}
 
 /// Refits `Ŝ` on ever sharper rows; the rounds say how it went. Stops at the last round that can be trusted.
 pub(crate) fn sharpen(
@@ -157,7 +141,7 @@ fn median_distance(source: &dyn ExampleSource, blocks: Range<u64>, s_t: &[f32]) 
     let mut all = Vec::new();
     let distances = |block: &Block<f32>| nearest(block, s_t).map(|r| f64::from(r.distance)).collect::<Vec<_>>();
     scan(source, blocks, distances, |part| all.extend(part))?;
-    Ok(super::Quantiles::of(all).median.sqrt())
+    Ok(Quantiles::of(all).median.sqrt())
 }
 
 /// A row and the token it is nearest to.

@@ -4,7 +4,6 @@
 //! the part that it is of (`encoder.`, `text_model.`). A part that names a `model_type` is a configuration of its own, and what stands around it
 //! is not of its layers; nor is what stands in a composite model beside its parts. Where names do not tell, the parts must agree.
 
-use super::held::is_composite;
 use super::model::ModelFile;
 use super::naming::Found;
 use crate::words::quoted;
@@ -13,6 +12,9 @@ use serde_json::Value;
 
 /// Settings that are dictionaries of users' own words.
 const WORDS: &[&str] = &["id2label", "label2id", "label_descriptions", "task_specific_params"];
+
+/// Types of models that are made of others: what they say beside them is of no layer.
+pub(super) const COMPOSITE: &[&str] = &["encoder-decoder", "vision-encoder-decoder", "vision-text-dual-encoder"];
 
 /// What programs put before all names of a model.
 const WRAPPERS: &[&str] = &["_orig_mod", "model", "module"];
@@ -93,6 +95,11 @@ impl ModelFile {
     pub(super) fn own_of(&self, found: &Found, key: &str) -> Option<&Value> {
         self.parts(found).0.iter().find_map(|part| own(part, found, key))
     }
+}
+
+/// Whether a configuration says nothing of layers but where its parts do.
+pub(super) fn is_composite(config: &Value) -> bool {
+    config.get("model_type").and_then(Value::as_str).is_some_and(|kind| COMPOSITE.contains(&kind))
 }
 
 /// The part of a configuration that names call so.

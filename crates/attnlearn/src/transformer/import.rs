@@ -5,24 +5,12 @@ use super::held::{Judged, layer_name};
 use super::model::ModelFile;
 use super::naming::{Found, Parts, SCHEMES, SEPARATE, Scheme};
 use super::reference::gap;
+use super::request::Request;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
 use crate::words::quoted;
 use crate::{Error, Result};
 use serde_json::Value;
-
-/// What is asked of a model.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// Which layer, from 0.
-    pub layer: usize,
-    /// How many heads, if neither configuration nor metadata says.
-    pub heads: Option<usize>,
-    /// What stands before the names of the layer, where several layers have the same number.
-    pub prefix: Option<String>,
-    /// Whether later tokens are hidden, if not as usual in the family.
-    pub causal: Option<bool>,
-}
 
 /// A layer out of a model.
 #[derive(Clone, Debug)]

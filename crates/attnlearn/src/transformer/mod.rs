@@ -26,12 +26,14 @@ mod import;
 mod model;
 mod naming;
 mod reference;
+mod request;
 
 pub use export::{Lost, ROUNDING, Style};
 pub use held::Judged;
-pub use import::{Imported, Request};
+pub use import::Imported;
 pub use model::ModelFile;
 pub use naming::Found;
+pub use request::Request;
 
 use crate::layer::{AttentionLayer, Head, Mask, Theta};
 use crate::linalg::{Mat, MatRef, frobenius};

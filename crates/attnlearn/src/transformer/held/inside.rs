@@ -2,9 +2,9 @@
 
 use super::marks::Mark;
 use super::{EXTRA_KEY, FORM, GLOBAL, NORMED, layer_name};
-use crate::transformer::import::Request;
 use crate::transformer::model::ModelFile;
 use crate::transformer::naming::{Found, Harmless, SEPARATE, Scheme};
+use crate::transformer::request::Request;
 use crate::words::quoted;
 use crate::{Error, Result};
 

@@ -1,9 +1,9 @@
 //! Layers of which the tensors do not say whether later tokens are hidden, though others like them hide them.
 
 use crate::layer::Mask;
-use crate::transformer::import::Request;
 use crate::transformer::model::ModelFile;
 use crate::transformer::naming::{Found, Scheme};
+use crate::transformer::request::Request;
 use crate::words::quoted;
 use crate::{Error, Result};
 use serde_json::Value;

@@ -34,11 +34,9 @@ mod masks;
 mod settings;
 mod types;
 
-pub(super) use types::is_composite;
-
-use super::import::Request;
 use super::model::ModelFile;
 use super::naming::{Found, Scheme};
+use super::request::Request;
 use crate::Result;
 use crate::words::quoted;
 use std::collections::BTreeMap;

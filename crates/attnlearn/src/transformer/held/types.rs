@@ -1,6 +1,7 @@
 //! Types of models: those that are held, and those that are known and are not.
 
 use super::{APPROXIMATES, BIASES, FORM, MIXES, NORMED, ROTATES, SHARED, SLOPES, SQUEEZES, WINDOWS};
+use crate::transformer::config::COMPOSITE;
 use crate::transformer::model::ModelFile;
 use crate::transformer::naming::Found;
 use crate::words::quoted;
@@ -55,9 +56,6 @@ const ARCHITECTURES: &[&str] = &["vit_", "deit", "eva_giant", "flexivit_", "aimv
 
 /// What in such an architecture's name says that it is another one.
 const UNLIKE: &[&str] = &["rope", "rot", "relpos", "dinov3", "_pe_"];
-
-/// Types of models that are made of others: what they say beside them is of no layer.
-const COMPOSITE: &[&str] = &["encoder-decoder", "vision-encoder-decoder", "vision-text-dual-encoder"];
 
 /// The type of models whose architecture says what they are.
 const WRAPPER: &str = "timm_wrapper";
@@ -123,11 +121,6 @@ const OTHERS: &[(&str, &str)] = &[
     ("yoso", APPROXIMATES),
 ];
 
-/// Whether a configuration says nothing of layers but where its parts do.
-pub(in crate::transformer) fn is_composite(config: &Value) -> bool {
-    config.get("model_type").and_then(Value::as_str).is_some_and(|kind| COMPOSITE.contains(&kind))
-}
-
 fn is_held(kind: &Value) -> bool {
     kind.as_str().is_some_and(|kind| HELD.contains(&kind))
 }
@@ -178,6 +171,7 @@ impl ModelFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transformer::config::is_composite;
 
     #[test]
     fn types_are_of_one_kind() {
