@@ -16,8 +16,9 @@
 //! - [`certify`]: what can be guaranteed of the result, from examples that no learner has seen;
 //! - [`learn`]: the whole job, with these learners in turn.
 //!
-//! Dependencies run one way: [`linalg`] → [`layer`], [`data`] → [`convex`], [`descend`], [`certify`] → [`sculpt`] → [`learn`].
-//! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the teacher.
+//! Dependencies run one way, and a test holds that: [`linalg`] → [`files`] → [`data`] → [`layer`] → [`teacher`] → [`convex`], [`certify`],
+//! [`degeneracy`], [`transformer`], [`features`] → [`descend`] → [`sculpt`] → [`learn`] → [`inspect`](mod@inspect).
+//! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the [`teacher`].
 //!
 //! ```rust
 //! use attnlearn::data::InputDistribution;

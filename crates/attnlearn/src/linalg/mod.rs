@@ -12,5 +12,5 @@ pub mod symmetric;
 
 pub(crate) use aligned::Aligned;
 pub(crate) use assignment::assign;
-pub use dense::*;
+pub use dense::{Mat, MatRef, frobenius, from_row_major, inner, row_major, solve_spd, spread, staggered, symmetric_eigen};
 pub use moments::Moments;

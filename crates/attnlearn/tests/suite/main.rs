@@ -12,6 +12,7 @@ mod models;
 mod mutated_files;
 mod paper;
 mod parquet;
+mod rooms;
 mod sculpt;
 mod sets;
 mod transformer;
