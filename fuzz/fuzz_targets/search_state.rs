@@ -3,7 +3,8 @@
 #![no_main]
 
 use attnlearn::data::Shape;
-use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Wanted};
+use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Wanted};
+use attnlearn::engine::Batch;
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 

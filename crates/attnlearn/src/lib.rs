@@ -9,7 +9,7 @@
 //! Given pairs `(X, F(X))`, the learners of this crate return the heads `Θ_i, W_i`:
 //!
 //! - [`sculpt`]: the six-phase algorithm of Chen and Li, *Provably learning a multi-head attention layer*;
-//! - [`descend`]: variable projection, which polishes its answer to machine precision;
+//! - [`descend`]: the practical learner, by descent and variable projection, with the arithmetic of [`engine`];
 //! - [`features`]: random-feature attention, many frozen heads with trained values, and its kernels;
 //! - [`transformer`]: layers of real transformers, read and written in their own names;
 //! - [`degeneracy`]: the conditions of the theory, measured on a layer;
@@ -17,7 +17,7 @@
 //! - [`learn`]: the whole job, with these learners in turn.
 //!
 //! Dependencies run one way, and a test holds that: [`linalg`] → [`files`] → [`data`] → [`layer`] → [`teacher`] → [`convex`], [`certify`],
-//! [`degeneracy`], [`transformer`], [`features`] → [`descend`] → [`sculpt`] → [`learn`] → [`inspect`](mod@inspect).
+//! [`degeneracy`], [`transformer`], [`features`] → [`engine`] → [`descend`] → [`sculpt`] → [`learn`] → [`inspect`](mod@inspect).
 //! A learner is handed an [`data::ExampleSource`] and nothing else: it cannot see the [`teacher`].
 //!
 //! ```rust
@@ -47,6 +47,7 @@ pub mod convex;
 pub mod data;
 pub mod degeneracy;
 pub mod descend;
+pub mod engine;
 mod error;
 pub mod features;
 pub mod files;

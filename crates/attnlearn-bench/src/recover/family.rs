@@ -6,7 +6,7 @@
 
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, InputDistribution};
-use attnlearn::descend::Batch;
+use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
 use attnlearn::linalg::Mat;
 use attnlearn::teacher::{Family as Shape, TeacherSpec, TeacherStream, parity_teacher};

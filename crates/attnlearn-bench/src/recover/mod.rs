@@ -12,7 +12,8 @@ mod real;
 pub use real::{RealArgs, run as run_real};
 
 use attnlearn::data::{Block, Columns, ExampleWriter};
-use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, Wanted};
+use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, Wanted};
+use attnlearn::engine::Batch;
 use attnlearn::files::Dtype;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn_lab::recovery::{judge, statistical_limit, unexplained};

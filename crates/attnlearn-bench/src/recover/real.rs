@@ -11,7 +11,8 @@
 //! that never occur: the data leave that undetermined, whoever learns from them.
 
 use attnlearn::data::{Block, InputDistribution, InputFile, Shape};
-use attnlearn::descend::{Batch, Choice, Form, HeadCount, Learner, Prepared, Rank, Stage, Wanted};
+use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, Stage, Wanted};
+use attnlearn::engine::{Batch, Form};
 use attnlearn::layer::{AttentionLayer, Head, LayerDistance};
 use attnlearn::linalg::{Mat, MatRef, frobenius, symmetric, symmetric_eigen};
 use attnlearn::teacher::TeacherStream;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use attnlearn::data::ExampleFile;
-use attnlearn::descend::Batch;
+use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 

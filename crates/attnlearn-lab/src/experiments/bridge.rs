@@ -19,7 +19,7 @@ use crate::experiment::{Experiment, Finding, Measured, Measurements, Scale, Summ
 use crate::features::capital;
 use crate::recovery::{Inputs, descend_starts, draw_examples, part};
 use crate::stats::{self, Estimate, short};
-use attnlearn::descend::Batch;
+use attnlearn::engine::Batch;
 use attnlearn::features::ridge::Options;
 use attnlearn::features::{Learner as Frozen, MapSpec, Model, Precision, SetBlock, SetShape, Sets};
 use attnlearn::layer::{AttentionLayer, Head, Mask};

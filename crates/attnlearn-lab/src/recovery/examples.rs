@@ -5,7 +5,7 @@
 
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, InputDistribution, Shape, check_size};
-use attnlearn::descend::Batch;
+use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Head, Theta};
 use attnlearn::linalg::Mat;
 use attnlearn::linalg::lanes::Real;

@@ -1,7 +1,8 @@
 //! How near a layer is to the teacher, which no learner has seen.
 
 use attnlearn::Result;
-use attnlearn::descend::{Batch, Form, Newton, NewtonSettings, Part, Student};
+use attnlearn::descend::{Newton, NewtonSettings};
+use attnlearn::engine::{Batch, Form, Part, Student};
 use attnlearn::layer::AttentionLayer;
 use serde::{Deserialize, Serialize};
 

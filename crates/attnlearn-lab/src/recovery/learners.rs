@@ -2,7 +2,8 @@
 
 use attnlearn::Result;
 use attnlearn::data::ExampleSource;
-use attnlearn::descend::{Batch, Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
+use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
+use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::sculpt::{self, Heads, Learned, Settings};
 

@@ -1,7 +1,8 @@
 //! What the tests of both halves share.
 
-use super::{Batch, Form, Part, Sample, Student};
+use super::Sample;
 use crate::data::InputDistribution;
+use crate::engine::{Batch, Form, Part, Student};
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
 use crate::teacher::{TeacherSpec, TeacherStream};
@@ -23,10 +24,10 @@ pub fn random(d: usize, m: usize, size: f64, rng: &mut ChaCha8Rng) -> Vec<Mat<f6
 }
 
 /// Tokens of a sequence.
-pub(super) const K: usize = 5;
+pub(crate) const K: usize = 5;
 
 /// A teacher whose head 1 is sharp, and examples of it.
-pub(super) fn sharp_problem(form: Form, n: usize, seed: u64) -> (Student<f64>, Batch<f64>, ChaCha8Rng) {
+pub(crate) fn sharp_problem(form: Form, n: usize, seed: u64) -> (Student<f64>, Batch<f64>, ChaCha8Rng) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut teacher: Student<f64> = Student::random(form, 2.0, &mut rng).expect("a valid form");
     teacher.draw_head(1, 12.0, &mut rng);
@@ -39,7 +40,7 @@ pub(super) fn sharp_problem(form: Form, n: usize, seed: u64) -> (Student<f64>, B
 }
 
 /// Of low rank and full, with biases and mask or without.
-pub(super) fn mixed_form(seed: u64) -> Form {
+pub(crate) fn mixed_form(seed: u64) -> Form {
     let (biased, low) = (seed.is_multiple_of(2), !seed.is_multiple_of(3));
     Form {
         d: 10,

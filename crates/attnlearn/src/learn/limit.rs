@@ -40,7 +40,8 @@ mod tests {
     use super::super::{Answer, Keeping, Method, Settings, Unwatched};
     use super::*;
     use crate::data::InputDistribution;
-    use crate::descend::{Batch, End};
+    use crate::descend::End;
+    use crate::engine::Batch;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;

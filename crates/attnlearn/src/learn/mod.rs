@@ -45,7 +45,7 @@ pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
 
 use crate::data::{Block, ExampleSource, Watched, scan};
-use crate::descend::Batch;
+use crate::engine::Batch;
 use crate::sculpt::{self, Purposes, ValidSettings};
 use crate::{Error, Result};
 use descent::{Descent, Searched, mean_square};

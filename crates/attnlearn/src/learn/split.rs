@@ -29,7 +29,7 @@ use super::budget;
 use super::parts::Parts;
 use super::watch::{Event, Reader, Watch};
 use crate::data::{Block, ExampleSource, Fill, Shape, Watched, scan};
-use crate::descend::Batch;
+use crate::engine::Batch;
 use crate::hash::Key;
 use crate::{Error, Result};
 use rayon::prelude::*;

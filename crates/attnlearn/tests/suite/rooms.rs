@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Every room, after all those that it may use.
-const ROOMS: [&str; 19] = [
+const ROOMS: [&str; 20] = [
     "words",
     "error",
     "memory",
@@ -25,6 +25,7 @@ const ROOMS: [&str; 19] = [
     "degeneracy",
     "transformer",
     "features",
+    "engine",
     "descend",
     "sculpt",
     "learn",

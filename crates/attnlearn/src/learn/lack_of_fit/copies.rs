@@ -5,7 +5,7 @@
 
 use super::FEW;
 use super::prediction::standard;
-use crate::descend::Batch;
+use crate::engine::Batch;
 use crate::hash::Key;
 use std::collections::HashMap;
 

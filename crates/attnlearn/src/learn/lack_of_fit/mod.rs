@@ -30,7 +30,8 @@ mod sizes;
 mod tests;
 
 use crate::data::Shape;
-use crate::descend::{Batch, Choice, HeadCount, Learner, Prepared, StrategySettings, Wanted};
+use crate::descend::{Choice, HeadCount, Learner, Prepared, StrategySettings, Wanted};
+use crate::engine::Batch;
 use crate::layer::AttentionLayer;
 use crate::linalg::Mat;
 use crate::linalg::symmetric::product;

@@ -1,0 +1,257 @@
+//! What descent moves: the factors of all heads side by side, in precision `T`.
+//!
+//! ```text
+//! Θ_i = A_i B_iᵀ   (or Θ_i = A_i, where B is absent: full rank)        W_i = V_i O_i   (or W_i = O_i, where V is absent)
+//! logits  ℓ_ab = ⟨x_a A_i, x_b B_i⟩ + ⟨c_i, x_b⟩                        F(X)_a = Σ_i Σ_b p_ab x_b V_i O_i + bias
+//! ```
+//!
+//! All numbers stand in one vector, block after block: optimisers see that vector and nothing else.
+
+use crate::layer::{AttentionLayer, Head, Mask, Theta};
+use crate::linalg::symmetric::Field;
+use crate::linalg::{Mat, MatRef};
+use crate::{Error, Result};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The shape of a student.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    /// Token dimension.
+    pub d: usize,
+    /// Output dimension.
+    pub d_out: usize,
+    /// m.
+    pub heads: usize,
+    /// Rank of the attention matrices; `None` for full.
+    pub rank: Option<usize>,
+    /// Rank of the projections; `None` for full.
+    pub value_rank: Option<usize>,
+    /// Whether heads have key biases.
+    pub key_bias: bool,
+    /// Whether there is an output bias.
+    pub bias: bool,
+    /// Which keys a query may attend to.
+    pub mask: Mask,
+}
+
+/// Largest size of any kind.
+const MOST: usize = 1 << 16;
+
+/// The blocks of the vector of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// `A`, d × mr.
+    A,
+    /// `B`, d × mr.
+    B,
+    /// `c`, d × m.
+    C,
+    /// `V`, d × ms.
+    V,
+    /// `O`, ms × d_out.
+    O,
+    /// `bias`, 1 × d_out.
+    Bias,
+}
+
+/// All of them, in order.
+pub const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::V, Part::O, Part::Bias];
+
+impl Form {
+    /// Columns of queries and keys of one head: r, or d at full rank.
+    pub fn r(&self) -> usize {
+        self.rank.unwrap_or(self.d)
+    }
+
+    /// Columns of values of one head: s, or d at full rank.
+    pub fn s(&self) -> usize {
+        self.value_rank.unwrap_or(self.d)
+    }
+
+    /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
+    pub(crate) fn unknowns(&self) -> usize {
+        let (d, r, s) = (self.d, self.r(), self.s());
+        let theta = if self.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
+        let w = if self.value_rank.is_some() { s * (d + self.d_out - s.min(d)) } else { d * self.d_out };
+        self.heads * (theta + w + if self.key_bias { d } else { 0 }) + if self.bias { self.d_out } else { 0 }
+    }
+
+    /// Rows and columns of a block; no rows if it is absent.
+    pub fn shape(&self, part: Part) -> (usize, usize) {
+        let m = self.heads;
+        let present = |is: bool, rows: usize, cols: usize| if is { (rows, cols) } else { (0, cols) };
+        match part {
+            Part::A => (self.d, m * self.r()),
+            Part::B => present(self.rank.is_some(), self.d, m * self.r()),
+            Part::C => present(self.key_bias, self.d, m),
+            Part::V => present(self.value_rank.is_some(), self.d, m * self.s()),
+            Part::O => (m * self.s(), self.d_out),
+            Part::Bias => present(self.bias, 1, self.d_out),
+        }
+    }
+
+    /// Where a block stands in the vector, row by row.
+    pub fn range(&self, part: Part) -> Range<usize> {
+        let size = |part: Part| {
+            let (rows, cols) = self.shape(part);
+            rows * cols
+        };
+        let start: usize = PARTS.iter().take_while(|p| **p != part).map(|p| size(*p)).sum();
+        start..start + size(part)
+    }
+
+    /// Numbers in all.
+    pub fn len(&self) -> usize {
+        self.range(Part::Bias).end
+    }
+
+    /// Whether there are none: only for a form without heads.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A block of a vector of parameters, as a matrix.
+    pub fn view<'a, T: Field>(&self, part: Part, values: &'a [T]) -> MatRef<'a, T> {
+        let (rows, cols) = self.shape(part);
+        MatRef::from_row_major_slice(&values[self.range(part)], rows, cols)
+    }
+
+    /// Size of the entries of a block in a random start whose attention matrices have the norm [`Self::NORM`], and of biases as they may become.
+    pub fn size(&self, part: Part) -> f64 {
+        let (d, r, s, m) = (self.d as f64, self.r() as f64, self.s() as f64, self.heads as f64);
+        match part {
+            // ‖A Bᵀ‖_F² = d² r σ⁴ with entries of variance σ² each, d² σ² at full rank.
+            Part::A | Part::B if self.rank.is_some() => (Self::NORM / (d * r.sqrt())).sqrt(),
+            Part::A | Part::B => Self::NORM / d,
+            Part::O => 1.0 / (s * m).sqrt(),
+            Part::V | Part::C | Part::Bias => 1.0 / d.sqrt(),
+        }
+    }
+
+    /// The same for attention matrices of another norm.
+    pub fn size_of(&self, part: Part, norm: f64) -> f64 {
+        let share = norm / Self::NORM;
+        let theta = if self.rank.is_some() { share.sqrt() } else { share };
+        self.size(part) * if matches!(part, Part::A | Part::B) { theta } else { 1.0 }
+    }
+
+    /// `‖Θ‖_F` that heads begin with: heads that begin near 0 stay together.
+    pub const NORM: f64 = 2.0;
+
+    /// Refuses sizes of 0, and sizes whose products overflow.
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = |problem: &str| Err(Error::input("student", problem, "every size must be at least 1"));
+        if self.d == 0 || self.d_out == 0 || self.heads == 0 {
+            return bad("it has no tokens, outputs or heads");
+        }
+        if self.r() == 0 || self.s() == 0 {
+            return bad("its heads have rank 0");
+        }
+        if [self.d, self.d_out, self.heads, self.r(), self.s()].iter().any(|size| *size > MOST) {
+            return Err(Error::input("student", format!("one of its sizes is above {MOST}"), "ask for something smaller"));
+        }
+        Ok(())
+    }
+}
+
+/// A layer in the making.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Student<T> {
+    /// Its shape.
+    pub form: Form,
+    /// All numbers.
+    pub values: Vec<T>,
+}
+
+impl<T: Field> Student<T> {
+    /// Random heads with `‖Θ_i‖_F` about `norm` and outputs of size about 1 for tokens of squared norm d.
+    pub fn random(form: Form, norm: f64, rng: &mut ChaCha8Rng) -> Result<Self> {
+        form.check()?;
+        let mut student = Self { form, values: vec![T::ZERO; form.len()] };
+        for head in 0..form.heads {
+            student.draw_head(head, norm, rng);
+        }
+        Ok(student)
+    }
+
+    /// Draws one head anew.
+    pub fn draw_head(&mut self, head: usize, norm: f64, rng: &mut ChaCha8Rng) {
+        let form = self.form;
+        for part in [Part::A, Part::B, Part::V, Part::O] {
+            let scale = form.size_of(part, norm);
+            for index in self.head_entries(part, head) {
+                self.values[index] = T::from_f64(scale * rng.sample::<f64, _>(StandardNormal));
+            }
+        }
+        for index in self.head_entries(Part::C, head) {
+            self.values[index] = T::ZERO;
+        }
+    }
+
+    /// The middle one of the norms of all other heads' attention matrices, where there are any, within reason.
+    pub(crate) fn norm_beside(&self, head: usize) -> f64 {
+        let (a, b, r) = (self.form.view(Part::A, &self.values), self.form.view(Part::B, &self.values), self.form.r());
+        let mut norms: Vec<f64> = (0..self.form.heads)
+            .filter(|h| *h != head)
+            .map(|h| {
+                let a = a.subcols(h * r, r);
+                if self.form.rank.is_none() {
+                    return a.norm_l2().to_f64();
+                }
+                // ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩.
+                let b = b.subcols(h * r, r);
+                let (aa, bb) = (a.transpose() * a, b.transpose() * b);
+                (0..r).flat_map(|j| (0..r).map(move |i| (i, j))).map(|at| (aa[at] * bb[at]).to_f64()).sum::<f64>().max(0.0).sqrt()
+            })
+            .collect();
+        norms.sort_by(f64::total_cmp);
+        norms.get(norms.len() / 2).map_or(Form::NORM, |norm| norm.clamp(0.1, 20.0))
+    }
+
+    /// Where the numbers of one head stand in some blocks, in the order of a student of that head.
+    pub(crate) fn places(&self, head: usize, parts: &[Part]) -> Vec<usize> {
+        parts.iter().flat_map(|part| self.head_entries(*part, head)).collect()
+    }
+
+    /// Where the numbers of one head stand in a block.
+    pub(crate) fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
+        let (start, (rows, cols)) = (self.form.range(part).start, self.form.shape(part));
+        if part == Part::O {
+            let s = self.form.s();
+            return (start + head * s * cols..start + (head + 1) * s * cols).collect();
+        }
+        let width = cols / self.form.heads;
+        (0..rows).flat_map(|i| (0..width).map(move |j| start + i * cols + head * width + j)).collect()
+    }
+
+    /// The layer as it stands.
+    pub fn layer(&self) -> Result<AttentionLayer> {
+        let form = self.form;
+        let wide = |part: Part| {
+            let block = form.view(part, &self.values);
+            Mat::from_fn(block.nrows(), block.ncols(), |i, j| block[(i, j)].to_f64())
+        };
+        let [a, b, c, v, o] = [Part::A, Part::B, Part::C, Part::V, Part::O].map(wide);
+        let (r, s) = (form.r(), form.s());
+        let heads = (0..form.heads).map(|h| {
+            let theta = a.subcols(h * r, r).to_owned();
+            let out = o.subrows(h * s, s).to_owned();
+            Head {
+                theta: if form.rank.is_some() {
+                    Theta::LowRank { a: theta, b: b.subcols(h * r, r).to_owned() }
+                } else {
+                    Theta::Dense(theta)
+                },
+                key_bias: form.key_bias.then(|| c.col_as_slice(h).to_vec()),
+                w: if form.value_rank.is_some() { v.subcols(h * s, s) * out } else { out },
+            }
+        });
+        let bias = &self.values[form.range(Part::Bias)];
+        let bias = form.bias.then(|| bias.iter().map(|b| b.to_f64()).collect());
+        AttentionLayer::new(heads.collect(), bias, form.mask)
+    }
+}
