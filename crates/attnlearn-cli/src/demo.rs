@@ -4,21 +4,19 @@ use crate::cli::Ending;
 use crate::console::Console;
 use crate::errors::{self, Comparison, SAME_HEAD};
 use crate::heatmap::{self, Panel};
+use crate::learn_watch::LearnWatch;
 use crate::output::Files;
-use crate::progress::{Bar, PhaseWatch};
 use crate::report;
 use crate::session::Session;
 use crate::{interrupt, output, page};
 use attnlearn::Result;
-use attnlearn::data::{InputDistribution, Watched};
+use attnlearn::data::InputDistribution;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::learn::{SculptReport, StageErrors, sculpt_notes};
+use attnlearn::learn::{Answer, Heads, Keeping, Method, Report, Settings};
 use attnlearn::linalg::Mat;
-use attnlearn::sculpt::{self, Heads, Learned, Outcome, Settings, Stage, ValidSettings};
 use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Tokens per sequence of the demonstration.
 const K: usize = 4;
@@ -54,7 +52,7 @@ pub struct Plan {
     spec: TeacherSpec,
     teacher: AttentionLayer,
     examples: TeacherStream,
-    settings: ValidSettings,
+    settings: Settings,
     output: Option<PathBuf>,
     page: Option<PathBuf>,
 }
@@ -65,7 +63,7 @@ struct DemoReport<'a> {
     teacher: &'a TeacherSpec,
     inputs: InputDistribution,
     #[serde(flatten)]
-    learning: SculptReport<'a>,
+    learning: Report<'a>,
 }
 
 impl Args {
@@ -81,9 +79,13 @@ impl Args {
         let spec = TeacherSpec::dense(8, 2, 6.0);
         let teacher = spec.draw_from(self.seed)?;
         let examples = TeacherStream::new(&teacher, K, INPUTS, self.seed, None);
-        let settings =
-            Settings { heads: Heads::Given(spec.m), seed: self.seed, sculpture: self.report.is_some(), ..Settings::default() }
-                .check(&examples)?;
+        let settings = Settings {
+            method: Method::Sculpt,
+            heads: Heads::Given(spec.m),
+            seed: self.seed,
+            sculpture: self.report.is_some(),
+            ..Settings::default()
+        };
         Ok(Plan { spec, teacher, examples, settings, output: self.output, page: self.report })
     }
 }
@@ -92,95 +94,63 @@ impl Plan {
     /// Learns and compares.
     pub fn run(self, session: &Session) -> Result<Ending> {
         interrupt::listen();
-        let (console, begun) = (&session.console, Instant::now());
+        let console = &session.console;
         console.say(format!(
             "{}  ‖Θ‖_F = {}, k = {K}, inputs ±1",
             console.bold(&format!("Teacher: {}", report::describe(&self.teacher))),
             self.spec.norm
         ));
-        console.gap();
-        report::phase_header(console);
-        let learned = {
-            let bar = Bar::hidden();
-            let source = Watched::new(&self.examples, &bar);
-            sculpt::learn(&source, &self.settings, &PhaseWatch::new(console, session.spinner()))?
-        };
-        let seconds = begun.elapsed().as_secs_f64();
+        let plan = self.settings.clone().check(&self.examples, "examples", &Keeping::default())?;
+        let answer = plan.run(&LearnWatch::new(session))?;
 
-        let compare = |stage: &Option<Stage>| {
-            stage.as_ref().map(|stage| Comparison::new(&self.teacher, &stage.layer, SAME_HEAD)).transpose()
-        };
-        let (before, after) = (compare(&learned.before_polish)?, compare(&learned.after_polish)?);
-        report::say_outcome(console, &learned, seconds);
+        let compare =
+            |layer: Option<&AttentionLayer>| layer.map(|layer| Comparison::new(&self.teacher, layer, SAME_HEAD)).transpose();
+        let before = compare(answer.before_polish.as_ref().map(|own| &own.layer))?;
+        let after = compare(answer.after_polish().map(|(layer, _)| layer))?;
+        report::say_outcome(console, &answer);
         if before.is_some() || after.is_some() {
             console.heading("Relative error of every head");
             errors::say_heads(console, before.as_ref(), after.as_ref());
             console.heading("Attention matrices Θ");
             say_maps(console, before.as_ref(), after.as_ref());
         }
-        report::say_certificate(console, learned.certificate.as_ref());
-        let best = learned.after_polish.as_ref().or(learned.before_polish.as_ref());
+        report::say_certificate(console, answer.certificate.as_ref());
+        let mut layer = None;
         if let Some(path) = &self.output {
             console.gap();
-            if let Some(stage) = best {
-                let notes = sculpt_notes(&learned, stage, learned.after_polish.is_some(), self.settings.seed);
-                stage.layer.save(path, &notes)?;
+            if answer.save(path)? {
                 console.say(format!("wrote {}", path.display()));
+                layer = Some(path.as_path());
             } else {
                 console.say("no layer was found, none is written");
             }
         }
         if let Some(path) = &self.page {
-            let layer = best.and(self.output.as_deref()).map(|path| ("layer", path));
-            let files = layer.into_iter().chain(session.json_file().map(|file| ("result", file))).collect();
+            let files = layer.map(|path| ("layer", path)).into_iter();
             let run = page::Run {
                 title: "A layer of two heads, learned",
-                shape: self.settings.shape(),
-                examples: learned.examples,
-                seed: self.settings.seed,
-                seconds,
                 truth: Some(&self.teacher),
                 page: path,
-                files,
-                settings: serde_json::json!({ "teacher": self.spec, "inputs": INPUTS, "learner": *self.settings }),
+                files: files.chain(session.json_file().map(|file| ("result", file))).collect(),
+                settings: serde_json::json!({ "teacher": self.spec, "inputs": INPUTS, "learner": answer.settings() }),
             };
-            page::write(&run.sculpted(&learned), path)?;
+            page::write(&run.page(&answer), path)?;
             console.say(format!("wrote {}", path.display()));
         }
-        session.publish("demo", &self.report(&learned, before.as_ref(), after.as_ref(), seconds))?;
-        if learned.outcome == Outcome::Recovered {
+        session.publish("demo", &self.report(&answer, before.as_ref(), after.as_ref()))?;
+        if answer.recovered {
             return Ok(Ending::Done);
         }
-        session.insist(&learned.outcome.to_string());
+        session.insist(&answer.outcome);
         Ok(Ending::NotRecovered)
     }
 
-    fn report<'a>(
-        &'a self,
-        learned: &'a Learned,
-        before: Option<&Comparison>,
-        after: Option<&Comparison>,
-        seconds: f64,
-    ) -> DemoReport<'a> {
-        let stage = |stage: &Option<Stage>, comparison: Option<&Comparison>| {
-            stage.as_ref().map(|stage| StageErrors {
-                distance: comparison.map(|c| c.distance.clone()),
-                worst_theta: comparison.map(|c| c.distance.worst_theta()),
-                worst_w: comparison.map(|c| c.distance.worst_w()),
-                ..StageErrors::of(stage)
-            })
-        };
+    fn report<'a>(&'a self, answer: &'a Answer, before: Option<&Comparison>, after: Option<&Comparison>) -> DemoReport<'a> {
+        let layer = answer.layer.as_ref().and(self.output.as_ref()).map(|path| path.display().to_string());
         DemoReport {
             teacher: &self.spec,
             inputs: INPUTS,
-            learning: SculptReport::new(
-                learned,
-                &self.settings,
-                self.settings.shape(),
-                seconds,
-                learned.layer().and(self.output.as_ref()).map(|path| path.display().to_string()),
-            )
-            .with_errors(stage(&learned.before_polish, before), stage(&learned.after_polish, after)),
+            learning: answer.report(layer).beside(before.map(|c| &c.distance), after.map(|c| &c.distance)),
         }
     }
 }
@@ -210,17 +180,19 @@ fn say_maps(console: &Console, before: Option<&Comparison>, after: Option<&Compa
 mod tests {
     use super::*;
     use crate::console::Stream;
+    use attnlearn::data::ExampleSource;
     use attnlearn::layer::{Head, Mask};
-    use attnlearn::sculpt::{Phase, Record};
+    use attnlearn::learn::{Details, Phases};
+    use attnlearn::sculpt::{self, Outcome, Phase, Record, Stage};
 
     /// A stage whose attention matrices are off by a known factor, heads in reverse order, perhaps one too few.
-    fn stage(teacher: &AttentionLayer, factor: f64, heads: usize) -> Option<Stage> {
+    fn stage(teacher: &AttentionLayer, factor: f64, heads: usize) -> Stage {
         let scaled = |head: &Head| {
             let theta = head.theta.to_dense();
             Head::dense(Mat::from_fn(8, 8, |i, j| factor * theta[(i, j)]), head.w.clone())
         };
         let heads = teacher.heads().iter().rev().take(heads).map(scaled).collect();
-        Some(Stage { layer: AttentionLayer::new(heads, None, Mask::None).expect("valid"), nmse: factor - 1.0 })
+        Stage { layer: AttentionLayer::new(heads, None, Mask::None).expect("valid"), nmse: factor - 1.0 }
     }
 
     #[test]
@@ -228,34 +200,46 @@ mod tests {
         let spec = TeacherSpec::dense(8, 2, 6.0);
         let teacher = spec.draw_from(0).expect("valid");
         let examples = TeacherStream::new(&teacher, K, INPUTS, 0, None);
-        let settings = Settings::default().check(&examples).expect("valid");
+        let phases = Phases {
+            settings: sculpt::Settings::default().check(&examples).expect("valid"),
+            outcome: Outcome::Recovered,
+            polished: true,
+            separated: false,
+            records: vec![Record { note: "a note".into(), rows_seen: 12_345, ..Record::new(Phase::Crude) }],
+        };
         for heads in [1, 2] {
-            let learned = Learned {
-                outcome: Outcome::Recovered,
-                before_polish: stage(&teacher, 1.125, heads),
-                after_polish: stage(&teacher, 1.0 + f64::EPSILON, heads),
+            let after = stage(&teacher, 1.0 + f64::EPSILON, heads);
+            let answer = Answer {
+                layer: Some(after.layer),
+                nmse: Some(after.nmse),
+                before_polish: Some(stage(&teacher, 1.125, heads)),
+                recovered: true,
+                outcome: "recovered".into(),
+                unfinished: false,
                 certificate: None,
-                records: vec![Record { note: "a note".into(), rows_seen: 12_345, ..Record::new(Phase::Crude) }],
                 examples: 1,
-                separated: false,
+                parts: None,
+                shape: examples.shape(),
+                seed: 0,
+                seconds: 1.0,
+                details: Details::Phases(Box::new(phases.clone())),
             };
-            let compare = |stage: &Option<Stage>| {
-                Comparison::new(&teacher, &stage.as_ref().expect("given").layer, SAME_HEAD).expect("one shape")
-            };
-            let (before, after) = (compare(&learned.before_polish), compare(&learned.after_polish));
+            let compare = |layer: &AttentionLayer| Comparison::new(&teacher, layer, SAME_HEAD).expect("one shape");
+            let before = compare(&answer.before_polish.as_ref().expect("given").layer);
+            let after = compare(answer.layer.as_ref().expect("given"));
             let console = Console::new(Stream::Nowhere, false);
-            report::say_outcome(&console, &learned, 1.0);
+            report::say_outcome(&console, &answer);
             errors::say_heads(&console, Some(&before), Some(&after));
             say_maps(&console, Some(&before), None);
             let plan = Plan {
                 spec: spec.clone(),
                 teacher: teacher.clone(),
                 examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
-                settings: settings.clone(),
+                settings: Settings::default(),
                 output: Some("l.safetensors".into()),
                 page: None,
             };
-            let json = serde_json::to_value(plan.report(&learned, Some(&before), Some(&after), 1.0)).expect("JSON");
+            let json = serde_json::to_value(plan.report(&answer, Some(&before), Some(&after))).expect("JSON");
             assert_eq!(json["teacher"]["m"], 2);
             if heads == 2 {
                 let worst = |when: &str| json[when]["worst_theta"].as_f64().expect("every head is there");

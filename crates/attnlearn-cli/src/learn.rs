@@ -1,18 +1,18 @@
 //! `attnlearn learn`: the heads behind examples in a file.
 
 use crate::cli::Ending;
-use crate::console::{duration, error, grouped, plural};
+use crate::console::{error, grouped};
 use crate::learn_watch::LearnWatch;
 use crate::output::Files;
 use crate::session::Session;
 use crate::{interrupt, output, page, report, values};
 use attnlearn::Result;
-use attnlearn::data::{ExampleFile, ExampleSource};
-use attnlearn::descend::{Choice, HeadCount, Learner, Outcome, Rank};
+use attnlearn::data::ExampleFile;
+use attnlearn::descend::{Choice, HeadCount, Learner, Rank};
 use attnlearn::files::Claim;
-use attnlearn::learn::{self, Answer, Descended, Heads, Keeping, Settings};
+use attnlearn::learn::{self, Answer, Heads, Keeping, Search, Settings};
+use attnlearn_page::RunPage;
 use clap::ValueEnum;
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -215,13 +215,10 @@ impl Plan {
         interrupt::listen();
         let plan = self.learning()?;
         let answer = plan.run(&LearnWatch::new(session))?;
-        match &answer {
-            Answer::Descended(found) => tell_descended(found, session),
-            Answer::Sculpted(found) => {
-                report::say_outcome(&session.console, &found.learned, found.seconds);
-                report::say_certificate(&session.console, found.learned.certificate.as_ref());
-            }
+        if let Some(search) = answer.search().filter(|search| matches!(search.wanted.heads, HeadCount::Range(..))) {
+            curve(session, search);
         }
+        report::say_answer(&session.console, &answer);
         session.console.gap();
         let written = answer.save(&self.output)?;
         let layer = written.then(|| self.output.display().to_string());
@@ -229,82 +226,51 @@ impl Plan {
             Some(name) => session.console.say(format!("wrote {name}")),
             None => session.console.say("no layer was found, none is written"),
         }
-        if let (Some(path), Answer::Sculpted(found)) = (&self.before_polish, &answer)
-            && let Some(stage) = &found.learned.before_polish
+        if let Some(path) = &self.before_polish
+            && answer.save_before_polish(path)?
         {
-            stage.layer.save(path, &found.notes(stage, false))?;
             session.console.say(format!("wrote {} (before the polish)", path.display()));
         }
         if let Some(path) = &self.page {
             page::write(&self.page(&answer, path, written, session), path)?;
             session.console.say(format!("wrote {}", path.display()));
         }
-        match &answer {
-            Answer::Descended(found) => session.publish("learn", &found.report(layer))?,
-            Answer::Sculpted(found) => session.publish("learn", &found.report(layer))?,
-        }
+        session.publish("learn", &answer.report(layer))?;
         // All that there is to say is safe now; a search that was ended by the clock may go on.
-        if !answer.unfinished() {
+        if !answer.unfinished {
             plan.forget()?;
         }
-        if answer.recovered() {
+        if answer.recovered {
             return Ok(Ending::Done);
         }
-        session.insist(&answer.text());
+        session.insist(&answer.outcome);
         Ok(Ending::NotRecovered)
     }
 
     /// The page that goes to `path`, and whether a layer was `written`.
-    fn page(&self, answer: &Answer, path: &Path, written: bool, session: &Session) -> attnlearn_page::RunPage {
+    fn page(&self, answer: &Answer, path: &Path, written: bool, session: &Session) -> RunPage {
         let mut files = vec![("examples", Path::new(&self.place))];
         files.extend(written.then_some(("layer", &*self.output)));
         files.extend(session.json_file().map(|file| ("result", file)));
-        let run = |examples: u64, settings: serde_json::Result<Value>| page::Run {
+        let run = page::Run {
             title: "A layer, learned",
-            shape: self.examples.shape(),
-            examples,
-            seed: self.settings.seed,
-            seconds: answer.seconds(),
             truth: None,
             page: path,
-            files: files.clone(),
-            settings: settings.unwrap_or_default(),
+            files,
+            settings: serde_json::to_value(answer.settings()).unwrap_or_default(),
         };
-        let mut page = match answer {
-            Answer::Descended(found) => {
-                let run = run(found.examples as u64, serde_json::to_value(&found.wanted));
-                run.descended(&found.outcome, &found.text, found.recovered, &found.certificate)
-            }
-            Answer::Sculpted(found) => {
-                run(found.learned.examples, serde_json::to_value(&*found.settings)).sculpted(&found.learned)
-            }
-        };
-        page.notes.extend(answer.parts().map(|parts| format!("{parts}.")));
-        page
+        run.page(answer)
     }
-}
-
-/// Tells what descent came to.
-fn tell_descended(found: &Descended, session: &Session) {
-    let (console, outcome) = (&session.console, &found.outcome);
-    if matches!(found.wanted.heads, HeadCount::Range(..)) {
-        curve(session, outcome);
-    }
-    console.gap();
-    let shown = if found.recovered { console.good(&found.text) } else { console.bad(&found.text) };
-    console.say(format!("outcome        {shown} ({})", duration(found.seconds)));
-    console.say(format!("held-out NMSE  {}, {}", error(found.nmse), plural(outcome.layer.heads().len(), "head")));
-    report::say_certificate(console, Some(&found.certificate));
 }
 
 /// Error against size.
-fn curve(session: &Session, outcome: &Outcome) {
-    let rows: Vec<[String; 4]> = outcome
+fn curve(session: &Session, search: &Search) {
+    let rows: Vec<[String; 4]> = search
         .tries
         .iter()
         .enumerate()
         .map(|(i, t)| {
-            let mark = if i == outcome.chosen { "written" } else { "" };
+            let mark = if i == search.chosen { "written" } else { "" };
             [t.form.heads.to_string(), grouped(Learner::unknowns(&t.form) as u64), error(t.held_out), mark.into()]
         })
         .collect();

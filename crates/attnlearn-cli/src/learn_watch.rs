@@ -122,7 +122,7 @@ impl Watch for LearnWatch<'_> {
                 console.say(format!("the six phases: {why}; the answer of descent stays"));
             }
             Event::Sculpt { examples, shape } => {
-                let examples = grouped(examples.unwrap_or(0));
+                let examples = examples.map_or("endless".into(), grouped);
                 console.say(format!("{examples} examples, k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out));
             }
             Event::PhasesBegin => {

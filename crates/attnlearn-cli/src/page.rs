@@ -4,11 +4,12 @@ use crate::console::{duration, error, grouped};
 use attnlearn::Result;
 use attnlearn::certify::{Bound, Certificate};
 use attnlearn::data::Shape;
-use attnlearn::descend::{Learner, Outcome as Search};
+use attnlearn::descend::{Learner, Try};
 use attnlearn::files::write_atomically;
 use attnlearn::layer::AttentionLayer;
+use attnlearn::learn::{Answer, Details, Search};
 use attnlearn::linalg::frobenius;
-use attnlearn::sculpt::{Learned, Outcome, Record};
+use attnlearn::sculpt::Record;
 use attnlearn_page::Estimate;
 use attnlearn_page::RunPage;
 use attnlearn_page::Table;
@@ -20,18 +21,10 @@ use std::path::{Component, Path};
 /// Entries of all attention matrices that are drawn one by one; more would make a page that no browser likes.
 const MOST_ENTRIES: usize = 20_000;
 
-/// What pages of both learners have.
+/// What a page has beside the answer.
 pub struct Run<'a> {
     /// What was learned, in a few words.
     pub title: &'a str,
-    /// Sizes of the examples.
-    pub shape: Shape,
-    /// Examples learned from.
-    pub examples: u64,
-    /// Seed of the learner.
-    pub seed: u64,
-    /// Seconds from beginning to end.
-    pub seconds: f64,
     /// The true layer, where it is known.
     pub truth: Option<&'a AttentionLayer>,
     /// Where the page goes.
@@ -70,67 +63,61 @@ fn link(page: &Path, file: &Path) -> String {
 }
 
 impl Run<'_> {
-    /// The page of the six phases.
-    pub fn sculpted(&self, learned: &Learned) -> RunPage {
-        let mut page = self.page("the six phases, then a polish", learned.layer(), learned.certificate.as_ref());
-        page.outcome = learned.outcome.to_string();
-        page.good = learned.outcome == Outcome::Recovered;
-        for (when, stage) in [("Before", &learned.before_polish), ("After", &learned.after_polish)] {
-            page.notes.extend(stage.as_ref().map(|stage| format!("{when} the polish: held-out NMSE {}.", error(stage.nmse))));
+    /// The page of a run.
+    pub fn page(&self, answer: &Answer) -> RunPage {
+        let mut page = self.common(answer);
+        for (when, nmse) in [
+            ("Before", answer.before_polish.as_ref().map(|own| own.nmse)),
+            ("After", answer.after_polish().map(|(_, nmse)| nmse)),
+        ] {
+            page.notes.extend(nmse.map(|nmse| format!("{when} the polish: held-out NMSE {}.", error(nmse))));
         }
-        page.tables.insert(0, phase_table(&learned.records));
-        page.figures.splice(0..0, phases::figures(&learned.records));
+        page.notes.extend(answer.parts.map(|parts| format!("{parts}.")));
+        match &answer.details {
+            Details::Search(search) => {
+                page.tables.insert(0, try_table(search));
+                page.figures.splice(0..0, size_figure(search));
+            }
+            Details::Phases(found) => {
+                page.tables.insert(0, phase_table(&found.records));
+                page.figures.splice(0..0, phases::figures(&found.records));
+            }
+        }
         page
     }
 
-    /// The page of descent.
-    pub fn descended(&self, search: &Search, outcome: &str, good: bool, certificate: &Certificate) -> RunPage {
-        let mut page = self.page("descent from random starts", Some(&search.layer), Some(certificate));
-        (page.outcome, page.good) = (outcome.to_owned(), good);
-        let tried = |(i, one): (usize, &attnlearn::descend::Try)| {
-            let full = |rank: Option<usize>| rank.map_or("full".into(), |rank| rank.to_string());
-            vec![
-                one.form.heads.to_string(),
-                full(one.form.rank),
-                if one.form.bias { "yes" } else { "no" }.into(),
-                grouped(Learner::unknowns(&one.form) as u64),
-                error(one.nmse),
-                error(one.held_out),
-                if i == search.chosen { "chosen" } else { "" }.into(),
-            ]
-        };
-        let columns = ["heads", "rank", "biases", "unknowns", "NMSE", "NMSE, choosing", ""].map(String::from).into();
-        let rows = search.tries.iter().enumerate().map(tried).collect();
-        page.tables.insert(0, Table { caption: "Forms that were tried, in their order.".into(), columns, rows });
-        page.figures.splice(0..0, size_figure(search));
-        page
-    }
-
-    fn page(&self, method: &str, layer: Option<&AttentionLayer>, certificate: Option<&Certificate>) -> RunPage {
-        let Shape { k, d, d_out } = self.shape;
+    /// What pages of both learners have.
+    fn common(&self, answer: &Answer) -> RunPage {
+        let Shape { k, d, d_out } = answer.shape;
         let fact = |name: &str, value: String| (name.to_owned(), value);
+        let method = match &answer.details {
+            Details::Search(_) => "descent from random starts",
+            Details::Phases(_) => "the six phases, then a polish",
+        };
         let mut page = RunPage {
             title: self.title.to_owned(),
             subtitle: format!("F(X) = Σ_i softmax(X Θ_i Xᵀ) X W_i, learned from examples by {method}."),
+            outcome: answer.outcome.clone(),
+            good: answer.recovered,
             facts: vec![
                 fact("attnlearn", env!("CARGO_PKG_VERSION").into()),
-                fact("examples", grouped(self.examples)),
+                fact("examples", grouped(answer.examples)),
                 fact("k", k.to_string()),
                 fact("d", d.to_string()),
                 fact("d_out", d_out.to_string()),
-                fact("seed", self.seed.to_string()),
-                fact("time", duration(self.seconds)),
+                fact("seed", answer.seed.to_string()),
+                fact("time", duration(answer.seconds)),
             ],
             links: self.files.iter().map(|(what, file)| (format!("{what} {}", file.display()), link(self.page, file))).collect(),
             config: format!("{}\n\n{:#}\n", command(), self.settings),
             ..RunPage::default()
         };
-        if let Some(certificate) = certificate {
+        if let Some(certificate) = &answer.certificate {
             let text = certificate.to_string();
             page.notes.push(format!("Certificate: {}.", text.lines().next().unwrap_or_default()));
             page.figures.push(certificate_figure(certificate));
         }
-        if let Some(layer) = layer {
+        if let Some(layer) = &answer.layer {
             page.facts.insert(1, fact("heads", layer.heads().len().to_string()));
             page.tables.push(head_table(layer));
             if layer.heads().len() * layer.d() * layer.d() <= MOST_ENTRIES {
@@ -161,6 +148,27 @@ fn phase_table(records: &[Record]) -> Table {
     };
     let columns = ["phase", "rows seen", "accepted", "time", ""].map(String::from).into();
     Table { caption: "The phases.".into(), columns, rows: records.iter().map(row).collect() }
+}
+
+fn try_table(search: &Search) -> Table {
+    let full = |rank: Option<usize>| rank.map_or("full".into(), |rank| rank.to_string());
+    let row = |(i, one): (usize, &Try)| {
+        vec![
+            one.form.heads.to_string(),
+            full(one.form.rank),
+            if one.form.bias { "yes" } else { "no" }.into(),
+            grouped(Learner::unknowns(&one.form) as u64),
+            error(one.nmse),
+            error(one.held_out),
+            if i == search.chosen { "chosen" } else { "" }.into(),
+        ]
+    };
+    let columns = ["heads", "rank", "biases", "unknowns", "NMSE", "NMSE, choosing", ""].map(String::from).into();
+    Table {
+        caption: "Forms that were tried, in their order.".into(),
+        columns,
+        rows: search.tries.iter().enumerate().map(row).collect(),
+    }
 }
 
 fn head_table(layer: &AttentionLayer) -> Table {

@@ -1,9 +1,10 @@
-//! How a run of the learner is told: a line a phase, the outcome, the errors before and after the polish, the certificate.
+//! How a run of a learner is told: a line a phase, the outcome, the errors, the certificate.
 
 use crate::console::{Console, duration, error, grouped, plural};
 use attnlearn::certify::Certificate;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt::{Learned, Outcome, Record, Stage};
+use attnlearn::learn::Answer;
+use attnlearn::sculpt::Record;
 
 /// The header over the lines of the phases.
 pub fn phase_header(console: &Console) {
@@ -26,20 +27,27 @@ pub fn phase_line(record: &Record) -> String {
     line.trim_end().to_owned()
 }
 
-/// How the run ended, and the held-out errors before and after the polish.
-pub fn say_outcome(console: &Console, learned: &Learned, seconds: f64) {
-    let text = learned.outcome.to_string();
-    let text = if learned.outcome == Outcome::Recovered { console.good(&text) } else { console.bad(&text) };
+/// How the run ended, the held-out errors and the certificate.
+pub fn say_answer(console: &Console, answer: &Answer) {
+    say_outcome(console, answer);
+    say_certificate(console, answer.certificate.as_ref());
+}
+
+/// How the run ended, and the held-out errors: with the six phases before and after the polish.
+pub fn say_outcome(console: &Console, answer: &Answer) {
+    let text = if answer.recovered { console.good(&answer.outcome) } else { console.bad(&answer.outcome) };
     console.gap();
-    console.say(format!("outcome        {text} ({} examples, {})", grouped(learned.examples), duration(seconds)));
-    let errors = |stage: &Option<Stage>| match stage {
-        Some(stage) => format!("held-out NMSE {}, {}", error(stage.nmse), plural(stage.layer.heads().len(), "head")),
-        None => "–".into(),
-    };
-    if learned.layer().is_some() {
-        let how = if learned.separated { " (rows certified with separated projections)" } else { "" };
-        console.say(format!("before polish  {}{how}", errors(&learned.before_polish)));
-        console.say(format!("after polish   {}", errors(&learned.after_polish)));
+    console.say(format!("outcome        {text} ({} examples, {})", grouped(answer.examples), duration(answer.seconds)));
+    let errors = |layer: &AttentionLayer, nmse: f64| format!("{}, {}", error(nmse), plural(layer.heads().len(), "head"));
+    if let (None, Some(layer), Some(nmse)) = (&answer.before_polish, &answer.layer, answer.nmse) {
+        console.say(format!("held-out NMSE  {}", errors(layer, nmse)));
+    }
+    if let Some(own) = &answer.before_polish {
+        let separated = answer.phases().is_some_and(|phases| phases.separated);
+        let how = if separated { " (rows certified with separated projections)" } else { "" };
+        console.say(format!("before polish  held-out NMSE {}{how}", errors(&own.layer, own.nmse)));
+        let after = answer.after_polish().map_or("–".into(), |(layer, nmse)| format!("held-out NMSE {}", errors(layer, nmse)));
+        console.say(format!("after polish   {after}"));
     }
 }
 

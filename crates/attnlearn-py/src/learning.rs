@@ -28,54 +28,48 @@ impl Learned {
     /// The best layer, if there is one.
     #[getter]
     fn layer(&self) -> Option<Layer> {
-        self.answer.layer().cloned().map(Layer)
+        self.answer.layer.clone().map(Layer)
     }
 
     /// The six phases' own answer, if they gave one.
     #[getter]
     fn before_polish(&self) -> Option<Layer> {
-        match &self.answer {
-            Answer::Descended(_) => None,
-            Answer::Sculpted(found) => found.learned.before_polish.as_ref().map(|stage| Layer(stage.layer.clone())),
-        }
+        self.answer.before_polish.as_ref().map(|own| Layer(own.layer.clone()))
     }
 
     /// How it ended, in words.
     #[getter]
     fn outcome(&self) -> String {
-        pythonic(&self.answer.text())
+        pythonic(&self.answer.outcome)
     }
 
     /// Whether the layer was recovered.
     #[getter]
     fn recovered(&self) -> bool {
-        self.answer.recovered()
+        self.answer.recovered
     }
 
     /// Whether the limit of time ended the search before a layer was recovered: what was kept of it is still there.
     #[getter]
     fn unfinished(&self) -> bool {
-        self.answer.unfinished()
+        self.answer.unfinished
     }
 
     /// The certificate as text, if there is one.
     #[getter]
     fn certificate_text(&self) -> Option<String> {
-        self.answer.certificate().map(ToString::to_string)
+        self.answer.certificate.as_ref().map(ToString::to_string)
     }
 
     /// The guarantee in one sentence.
     #[getter]
     fn statement(&self) -> Option<String> {
-        self.answer.certificate().map(attnlearn::certify::Certificate::statement)
+        self.answer.certificate.as_ref().map(attnlearn::certify::Certificate::statement)
     }
 
     /// Everything as JSON: what `attnlearn learn --json` writes.
     fn report(&self) -> PyResult<String> {
-        match &self.answer {
-            Answer::Descended(found) => text(&found.report(None)),
-            Answer::Sculpted(found) => text(&found.report(None)),
-        }
+        text(&self.answer.report(None))
     }
 
     /// The best layer as the contents of its file, if there is one.
@@ -236,7 +230,7 @@ pub fn learn(
     let answer = run(py, progress.as_ref(), |line| {
         let plan = settings.check(&source, "examples", &keeping)?;
         let answer = plan.run(&Told { line, live: Mutex::new(None) })?;
-        if !answer.unfinished() {
+        if !answer.unfinished {
             plan.forget()?;
         }
         Ok(answer)

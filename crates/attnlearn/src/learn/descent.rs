@@ -1,14 +1,15 @@
 //! The practical learner, from examples that have been shared out to a layer and its certificate; and how much of what is left unexplained is noise.
 
+use super::answer::{Answer, Details, Search, notes};
 use super::ending::Ending;
 use super::keeping::Keeping;
-use super::lack_of_fit::{LackOfFit, Look};
+use super::lack_of_fit::Look;
 use super::limit::Limited;
 use super::noise::Noise;
 use super::parts::Parts;
 use super::watch::{Event, Watch};
-use crate::certify::{Certificate, CertifySettings, certify};
-use crate::data::{Block, Shape};
+use crate::certify::{CertifySettings, certify};
+use crate::data::Block;
 use crate::descend::{End, Learner, Outcome, Prepared, Wanted};
 use crate::engine::Batch;
 use crate::layer::AttentionLayer;
@@ -58,51 +59,6 @@ impl Searched {
     }
 }
 
-/// What a search came to.
-#[derive(Clone, Debug)]
-pub struct Descended {
-    /// The layer, and all that was tried.
-    pub outcome: Outcome,
-    /// What is guaranteed of it.
-    pub certificate: Certificate,
-    /// The noise, if outputs were said to be noisy.
-    pub noise: Option<Noise>,
-    /// Whether what the layer leaves depends on the inputs, if there is enough left to ask: noise was said to be there, or the search ended at a floor.
-    pub lack_of_fit: Option<LackOfFit>,
-    /// Examples learned from.
-    pub examples: usize,
-    /// How they were shared out.
-    pub parts: Parts,
-    /// Sizes of an example.
-    pub shape: Shape,
-    /// Held-out NMSE.
-    pub nmse: f64,
-    /// The same on the examples to choose by.
-    pub chosen_by: f64,
-    /// Whether the limit of time ended the search.
-    pub out_of_time: bool,
-    /// Whether the layer was recovered.
-    pub recovered: bool,
-    /// How it ended, in words.
-    pub text: String,
-    /// Seconds that it took.
-    pub seconds: f64,
-    /// What was looked for.
-    pub wanted: Wanted,
-}
-
-impl Descended {
-    /// Where the layer comes from, for the notes in its file.
-    pub fn notes(&self) -> BTreeMap<String, String> {
-        notes(&self.wanted, &self.text, ("held_out_nmse", self.nmse), self.examples)
-    }
-
-    /// Whether the limit of time ended the search before a layer explained the examples to choose by. Held-out ones have no part in what goes on.
-    pub fn unfinished(&self) -> bool {
-        self.out_of_time && self.chosen_by > RECOVERED
-    }
-}
-
 impl Descent {
     /// Learns from some examples and chooses by others, which come back.
     pub fn learn(&self, learn: Batch<f64>, choose: Batch<f64>, watch: &Limited<'_>) -> Result<(Searched, Batch<f64>)> {
@@ -111,7 +67,7 @@ impl Descent {
         let prepared = Prepared::new(learn, choose)?;
         let (outcome, out_of_time) = self.search(&prepared, watch)?;
         let (examples, chosen_by) = (prepared.examples(), outcome.tries[outcome.chosen].held_out);
-        let notes = notes(&self.wanted, "not certified yet", ("choosing_nmse", chosen_by), examples);
+        let notes = self.notes("not certified yet", chosen_by, examples);
         let variance = prepared.variance();
         Ok((Searched { outcome, out_of_time, chosen_by, examples, variance, look, notes }, prepared.into_test()))
     }
@@ -124,8 +80,8 @@ impl Descent {
         parts: Parts,
         begun: Instant,
         watch: &dyn Watch,
-    ) -> Result<Descended> {
-        let Searched { outcome, out_of_time, chosen_by, examples, variance, look, .. } = found;
+    ) -> Result<Answer> {
+        let Searched { ref outcome, out_of_time, chosen_by, examples, variance, ref look, .. } = found;
         let shape = certified.shape;
         let settings = CertifySettings { delta: self.delta, ..CertifySettings::default() };
         let certificate = certify(&outcome.layer, certified, 0..blocks(certified), &settings)?;
@@ -143,24 +99,37 @@ impl Descent {
             lack_of_fit = Some(fitted.lack_of_fit(self.wanted.strategy.seed, &|| watch.interrupted())?);
         }
         let ending = Ending { nmse, exact, out_of_time, floor, noisy: self.noise, noise, lack_of_fit };
-        let (recovered, text) = (ending.recovered(), ending.text());
-        let (wanted, seconds) = (self.wanted.clone(), begun.elapsed().as_secs_f64());
-        Ok(Descended {
-            outcome,
-            certificate,
-            noise: noise.filter(|_| self.noise),
-            lack_of_fit,
-            examples,
-            parts,
-            shape,
-            nmse,
+        let (recovered, unfinished, strategy) = (ending.recovered(), out_of_time && !found.explains(), &self.wanted.strategy);
+        let Outcome { layer, chosen, tries } = found.outcome;
+        let search = Search {
+            wanted: self.wanted.clone(),
+            tries,
+            chosen,
             chosen_by,
             out_of_time,
+            noise: noise.filter(|_| self.noise),
+            lack_of_fit,
+        };
+        Ok(Answer {
+            layer: Some(layer),
+            nmse: Some(nmse),
+            before_polish: None,
             recovered,
-            text,
-            seconds,
-            wanted,
+            outcome: ending.text(),
+            unfinished,
+            certificate: Some(certificate),
+            examples: examples as u64,
+            parts: Some(parts),
+            shape,
+            seed: strategy.seed,
+            seconds: begun.elapsed().as_secs_f64(),
+            details: Details::Search(Box::new(search)),
         })
+    }
+
+    /// Where a layer comes from that has no certificate.
+    fn notes(&self, outcome: &str, chosen_by: f64, examples: usize) -> BTreeMap<String, String> {
+        notes("descend", outcome, ("choosing_nmse", chosen_by), examples as u64, self.wanted.strategy.seed)
     }
 
     /// Searches to the end or until time is up, whether it is; and keeps the search every minute and when it is stopped.
@@ -217,23 +186,11 @@ impl Descent {
         let (layer, nmse) = learner.best_so_far()?;
         let path = self.keeping.layer.as_deref();
         if let Some(path) = path {
-            layer.save(path, &notes(&self.wanted, "interrupted", ("choosing_nmse", nmse), learner.examples()))?;
+            layer.save(path, &self.notes("interrupted", nmse, learner.examples()))?;
         }
         watch.tell(Event::Kept { checkpoint, layer: path, nmse });
         Ok(())
     }
-}
-
-fn notes(wanted: &Wanted, text: &str, (kind, nmse): (&'static str, f64), examples: usize) -> BTreeMap<String, String> {
-    let notes = [
-        ("producer", format!("attnlearn {}", env!("CARGO_PKG_VERSION"))),
-        ("method", "descend".into()),
-        ("outcome", text.into()),
-        (kind, format!("{nmse:e}")),
-        ("examples", examples.to_string()),
-        ("seed", wanted.strategy.seed.to_string()),
-    ];
-    notes.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn blocks(batch: &Batch<f64>) -> u64 {

@@ -37,7 +37,7 @@ impl Watch for Limited<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
-    use super::super::{Answer, Keeping, Method, Settings, Unwatched};
+    use super::super::{Keeping, Method, Settings, Unwatched};
     use super::*;
     use crate::data::InputDistribution;
     use crate::descend::End;
@@ -89,21 +89,23 @@ mod tests {
                 let settings = Settings { method: Method::Descend, seed, time_limit: limit, ..Settings::default() };
                 let keeping = Keeping { checkpoint: Some(checkpoint.clone()), layer: None, resume, every: None };
                 let (plan, told) = (settings.check(&examples, "test", &keeping).unwrap(), Told::default());
-                let Answer::Descended(found) = plan.run(&told).unwrap() else { panic!("descent was asked for") };
-                if !found.unfinished() {
+                let found = plan.run(&told).unwrap();
+                if !found.unfinished {
                     plan.forget().unwrap();
                 }
                 (found, told.0.into_inner().unwrap())
             };
             let (whole, told) = run(None, false);
-            assert!(whole.recovered && !whole.out_of_time && told.is_empty() && !checkpoint.exists());
+            assert!(whole.recovered && !whole.search().unwrap().out_of_time && told.is_empty() && !checkpoint.exists());
             let (cut, told) = run(Some(1e-9), false);
-            assert!(cut.out_of_time && !cut.recovered && cut.unfinished(), "{}", cut.text);
-            assert!(cut.text.contains("limit of time") && cut.nmse.is_finite() && cut.certificate.nmse.is_some(), "{}", cut.text);
-            assert_eq!((told.as_slice(), cut.outcome.tries.last().unwrap().end), ([true].as_slice(), End::Stopped));
+            let search = cut.search().unwrap();
+            assert!(search.out_of_time && !cut.recovered && cut.unfinished, "{}", cut.outcome);
+            let certified = cut.certificate.as_ref().is_some_and(|certificate| certificate.nmse.is_some());
+            assert!(cut.outcome.contains("limit of time") && cut.nmse.unwrap().is_finite() && certified, "{}", cut.outcome);
+            assert_eq!((told.as_slice(), search.tries.last().unwrap().end), ([true].as_slice(), End::Stopped));
             assert!(checkpoint.exists());
             let (resumed, _) = run(None, true);
-            assert_eq!(resumed.outcome.layer, whole.outcome.layer);
+            assert_eq!(resumed.layer, whole.layer);
             assert!(!checkpoint.exists());
         }
     }

@@ -33,13 +33,12 @@ mod telling;
 mod tests;
 mod watch;
 
-pub use answer::{Answer, Sculpted, sculpt_notes};
-pub use descent::Descended;
+pub use answer::{Answer, Details, Phases, Search};
 pub use keeping::{Keeping, checkpoint_beside};
 pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
 pub use noise::{Noise, Short};
 pub use parts::Parts;
-pub use report::{DescendReport, SculptReport, StageErrors, TryReport};
+pub use report::{Report, SettingsReport};
 pub use settings::{FEWEST_FOR_PHASES, Heads, Method, Settings};
 pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
@@ -52,7 +51,7 @@ use descent::{Descent, Searched, mean_square};
 use limit::Limited;
 use split::{Division, Sides};
 use std::time::{Duration, Instant};
-use watch::{Phases, Reader, Silent};
+use watch::{PhaseEvents, Reader, Silent};
 
 /// What has been checked against a source of examples.
 pub struct Plan<'a> {
@@ -109,13 +108,12 @@ impl Plan<'_> {
                 Err(error) => watch.tell(Event::NotByPhases(&error)),
                 Ok(sculpted) => {
                     if better(&sculpted, &found, &sides.choose)? {
-                        return Ok(Answer::Sculpted(Box::new(sculpted)));
+                        return Ok(sculpted);
                     }
                 }
             }
         }
-        let answer = descent.certified(found, &sides.certify, sides.parts, begun, watch).map_err(stopped)?;
-        Ok(Answer::Descended(Box::new(answer)))
+        descent.certified(found, &sides.certify, sides.parts, begun, watch).map_err(stopped)
     }
 
     /// Removes the search that was kept: it is over, and its answer safe.
@@ -149,22 +147,20 @@ impl Plan<'_> {
 
     fn phases_alone(&self, settings: &ValidSettings, begun: Instant, watch: &dyn Watch) -> Result<Answer> {
         let shape = self.source.shape();
-        let sculpted = if self.source.len().is_some() {
+        if self.source.len().is_some() {
             let sides = self.division.of(self.source, self.examples(), None, watch)?;
             watch.tell(Event::Shared(sides.parts));
-            self.sculpt(settings, &sides, begun, watch)?
-        } else {
-            watch.tell(Event::Sculpt { examples: None, shape });
-            watch.tell(Event::PhasesBegin);
-            let silent = Silent(watch);
-            let learned = sculpt::learn(&Watched::new(self.source, &silent), settings, &Phases(watch))?;
-            Sculpted { learned, settings: settings.clone(), parts: None, seconds: begun.elapsed().as_secs_f64() }
-        };
-        Ok(Answer::Sculpted(Box::new(sculpted)))
+            return self.sculpt(settings, &sides, begun, watch);
+        }
+        watch.tell(Event::Sculpt { examples: None, shape });
+        watch.tell(Event::PhasesBegin);
+        let silent = Silent(watch);
+        let learned = sculpt::learn(&Watched::new(self.source, &silent), settings, &PhaseEvents(watch))?;
+        Ok(Answer::of_phases(learned, settings, None, begun.elapsed().as_secs_f64()))
     }
 
     /// The six phases on examples that have been shared out.
-    fn sculpt(&self, settings: &ValidSettings, sides: &Sides, begun: Instant, watch: &dyn Watch) -> Result<Sculpted> {
+    fn sculpt(&self, settings: &ValidSettings, sides: &Sides, begun: Instant, watch: &dyn Watch) -> Result<Answer> {
         let n = self.examples();
         watch.tell(Event::Sculpt { examples: Some(n), shape: self.source.shape() });
         // All of them once, so that one that is not finite in single precision is named even if the learner would not have come across it.
@@ -178,9 +174,8 @@ impl Plan<'_> {
         let source = Watched::new(self.source, &silent).at_most(n);
         let learning = sides.learning(&source);
         let purposes = Purposes { learn: &learning, choose: &sides.choose, certify: &sides.certify };
-        let learned = sculpt::learn_apart(purposes, settings, &Phases(watch))?;
-        let (parts, seconds) = (Some(sides.parts), begun.elapsed().as_secs_f64());
-        Ok(Sculpted { learned, settings: settings.clone(), parts, seconds })
+        let learned = sculpt::learn_apart(purposes, settings, &PhaseEvents(watch))?;
+        Ok(Answer::of_phases(learned, settings, Some(sides.parts), begun.elapsed().as_secs_f64()))
     }
 }
 
@@ -188,7 +183,7 @@ impl Plan<'_> {
 const LEAST: u64 = 10;
 
 /// Whether the six phases have a layer that is better than that of descent, by the examples to choose by.
-fn better(sculpted: &Sculpted, found: &Searched, choose: &Batch<f64>) -> Result<bool> {
-    let Some(stage) = sculpted.best() else { return Ok(false) };
-    Ok(mean_square(&stage.layer, choose)? < mean_square(&found.outcome.layer, choose)?)
+fn better(sculpted: &Answer, found: &Searched, choose: &Batch<f64>) -> Result<bool> {
+    let Some(layer) = &sculpted.layer else { return Ok(false) };
+    Ok(mean_square(layer, choose)? < mean_square(&found.outcome.layer, choose)?)
 }

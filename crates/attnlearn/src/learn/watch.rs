@@ -81,9 +81,9 @@ pub struct Unwatched;
 impl Watch for Unwatched {}
 
 /// The six phases, told as events.
-pub(super) struct Phases<'a>(pub &'a dyn Watch);
+pub(super) struct PhaseEvents<'a>(pub &'a dyn Watch);
 
-impl sculpt::Watch for Phases<'_> {
+impl sculpt::Watch for PhaseEvents<'_> {
     fn begin(&self, phase: Phase) {
         self.0.tell(Event::Phase(phase));
     }

@@ -1,6 +1,6 @@
 //! Functions that are no attention layer must not be called one with noise; layers with noise must be.
 
-use super::super::{Answer, Descended, Heads, Keeping, Method, Settings, Unwatched};
+use super::super::{Answer, Heads, Keeping, Method, Settings, Unwatched};
 use super::*;
 use crate::data::Shape;
 use crate::layer::{Head, Mask};
@@ -211,21 +211,22 @@ fn noisy(teacher: &AttentionLayer, k: usize, n: usize, kind: Noisy, share: f64, 
     Batch { shape: Shape { k, d, d_out }, x, y }
 }
 
-fn learn(examples: &Batch<f64>, settings: Settings) -> Box<Descended> {
+fn learn(examples: &Batch<f64>, settings: Settings) -> Answer {
     let settings = Settings { method: Method::Descend, ..settings };
-    match settings.check(examples, "test", &Keeping::default()).unwrap().run(&Unwatched).unwrap() {
-        Answer::Descended(found) => found,
-        Answer::Sculpted(_) => panic!("descent was asked for"),
-    }
+    settings.check(examples, "test", &Keeping::default()).unwrap().run(&Unwatched).unwrap()
+}
+
+fn lack_of(found: &Answer) -> Option<LackOfFit> {
+    found.search().unwrap().lack_of_fit
 }
 
 /// A line of the table.
-fn row(name: &str, seed: u64, found: &Descended, seconds: f64) {
-    let lack = found.lack_of_fit;
+fn row(name: &str, seed: u64, found: &Answer, seconds: f64) {
+    let lack = lack_of(found);
     eprintln!(
         "{name:28} {seed:3} {:5} NMSE {:8.1e} {:?} z {:6.1} of {:.1}, share {:.2}, power {:?}, copies {}, n {}; {} ({seconds:.1} s)",
         found.recovered,
-        found.nmse,
+        found.nmse.unwrap(),
         lack.and_then(|l| l.by),
         lack.map_or(0.0, |l| l.z),
         lack.map_or(0.0, |l| l.threshold),
@@ -233,7 +234,7 @@ fn row(name: &str, seed: u64, found: &Descended, seconds: f64) {
         lack.and_then(|l| l.power),
         lack.map_or(0, |l| l.copies),
         lack.map_or(0, |l| l.sequences),
-        found.text,
+        found.outcome,
     );
 }
 
@@ -244,18 +245,18 @@ fn another_function_is_told_from_noise() {
     for name in ["layer norm after", "max over tokens"] {
         for seed in 0..2 {
             let found = learn(&examples_of(name, 150, seed), settings(seed));
-            let lack = found.lack_of_fit.unwrap();
+            let lack = lack_of(&found).unwrap();
             assert!(
                 !found.recovered && lack.verdict == Verdict::AnotherFunction && lack.z > lack.threshold,
                 "{name}, {seed}: {lack:?}"
             );
             assert!(
-                found.text.starts_with("explained up to") && found.text.contains("another function: inputs explain"),
+                found.outcome.starts_with("explained up to") && found.outcome.contains("another function: inputs explain"),
                 "{}",
-                found.text
+                found.outcome
             );
             let plain = learn(&examples_of(name, 150, seed), Settings { noise: false, ..settings(seed) });
-            assert!(!plain.recovered && !plain.text.contains("--noise"), "{}", plain.text);
+            assert!(!plain.recovered && !plain.outcome.contains("--noise"), "{}", plain.outcome);
         }
     }
     for (seed, kind) in [Noisy::Gaussian, Noisy::Laplace, Noisy::Correlated].into_iter().enumerate() {
@@ -263,10 +264,10 @@ fn another_function_is_told_from_noise() {
         let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let examples = noisy(&teacher, K, 200, kind, 0.1, seed);
         let found = learn(&examples, settings(seed));
-        assert!(found.recovered && found.text.starts_with("recovered up to noise"), "{kind:?}: {}", found.text);
-        assert!(found.lack_of_fit.unwrap().power.unwrap() >= POWER && found.noise.unwrap().reached());
+        assert!(found.recovered && found.outcome.starts_with("recovered up to noise"), "{kind:?}: {}", found.outcome);
+        assert!(lack_of(&found).unwrap().power.unwrap() >= POWER && found.search().unwrap().noise.unwrap().reached());
         let plain = learn(&examples, Settings { noise: false, ..settings(seed) });
-        assert!(!plain.recovered && plain.text.contains("--noise would accept it"), "{}", plain.text);
+        assert!(!plain.recovered && plain.outcome.contains("--noise would accept it"), "{}", plain.outcome);
     }
 }
 
@@ -379,7 +380,7 @@ fn layers_with_noise_are_recovered() {
                 row(&format!("{kind:?} {share}"), seed, &found, begun.elapsed().as_secs_f64());
                 runs += 1;
                 if !found.recovered {
-                    missed.push((kind, share, seed, found.text.clone()));
+                    missed.push((kind, share, seed, found.outcome.clone()));
                 }
             }
         }
