@@ -180,6 +180,7 @@ impl Args {
             noise: self.noise,
             time_limit: self.time_limit,
             polish: !self.no_polish,
+            separate: true,
             linear_programs: self.linear_programs,
             before_polish: self.before_polish.is_some(),
             sculpture: self.report.is_some(),

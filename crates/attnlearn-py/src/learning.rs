@@ -222,6 +222,7 @@ pub fn learn(
         noise,
         time_limit,
         polish,
+        separate: true,
         linear_programs,
         before_polish: false,
         sculpture,

@@ -19,7 +19,7 @@ use crate::recovery::{Inputs, agreement, counting_bound, descend_starts, draw_ex
 use crate::stats::{self, Estimate, short};
 use attnlearn::Result;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt::{Learned, Outcome};
+use attnlearn::learn::Answer;
 use attnlearn::teacher::TeacherSpec;
 use attnlearn_page::plot::{Axis, Chart, Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ impl Experiment for Growth {
                     }
                     Asked::Time => {
                         let learned = sculpt(source.as_ref(), point.m, most, point.seed, stop)?;
-                        Row { found: learned.outcome == Outcome::Recovered, examples: learned.examples }
+                        Row { found: learned.recovered, examples: learned.examples }
                     }
                 }
             }
@@ -312,7 +312,7 @@ fn fewest_agreeing(most: u64, suffice: impl Fn(u64) -> Result<bool>) -> Result<R
 }
 
 /// Whether the six phases' own answer holds on held-out examples.
-fn explains(learned: &Learned) -> bool {
+fn explains(learned: &Answer) -> bool {
     learned.before_polish.as_ref().is_some_and(|stage| stage.nmse <= AGREED)
 }
 

@@ -16,7 +16,6 @@ use crate::stats::{Estimate, rate, short};
 use attnlearn::Result;
 use attnlearn::descend::StrategySettings;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::sculpt;
 use serde::{Deserialize, Serialize};
 use statrs::function::factorial::ln_binomial;
 
@@ -199,8 +198,8 @@ impl Task<'_> {
         let [examples, _, starts] = self.seeds();
         let source = self.inputs.stream(self.teacher, self.k, examples)?;
         let learned = six_phases(source.as_ref(), self.teacher.heads().len(), self.examples as u64, starts, stop)?;
-        let answer = |stage: Stage, found: &Option<sculpt::Stage>| -> Result<Answered> {
-            let layer = found.as_ref().map(|found| &found.layer);
+        let separated = learned.phases().is_some_and(|phases| phases.separated);
+        let answer = |stage: Stage, layer: Option<&AttentionLayer>| -> Result<Answered> {
             let judged = layer.map_or(Judged::nothing(), |layer| judge(self.teacher, layer));
             let nmse = layer.map_or(Ok(f64::INFINITY), |layer| self.held_out(layer))?;
             let success = match stage {
@@ -214,12 +213,13 @@ impl Task<'_> {
                 nmse,
                 examples_read: learned.examples,
                 starts: 0,
-                by_agreement: stage == Stage::SixPhases && !learned.separated,
-                outcome: learned.outcome.to_string(),
+                by_agreement: stage == Stage::SixPhases && !separated,
+                outcome: learned.outcome.clone(),
             };
             Ok((attempt, layer.cloned()))
         };
-        Ok(vec![answer(Stage::SixPhases, &learned.before_polish)?, answer(Stage::Polished, &learned.after_polish)?])
+        let own = answer(Stage::SixPhases, learned.before_polish.as_ref().map(|own| &own.layer))?;
+        Ok(vec![own, answer(Stage::Polished, learned.after_polish().map(|(layer, _)| layer))?])
     }
 
     /// NMSE on fresh examples of the same kind.

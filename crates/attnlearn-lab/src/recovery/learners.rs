@@ -1,11 +1,14 @@
 //! Learners that see examples and nothing else, and stop after so much work: never after so much time, which would be another result on another day.
+//!
+//! The six phases are a job of [`attnlearn::learn`] like any other. Descent is asked for its search alone: experiments count examples, so it learns from all
+//! that there are, and a judge who knows the teacher stands in for those that would choose and certify.
 
 use attnlearn::Result;
 use attnlearn::data::ExampleSource;
 use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
 use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Mask};
-use attnlearn::sculpt::{self, Heads, Learned, Settings};
+use attnlearn::learn::{Answer, Heads, Keeping, Method, Settings, Watch};
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,9 +19,9 @@ pub struct Effort {
     pub seed: u64,
 }
 
-/// What the practical learner answers.
+/// What the practical learner's search finds.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Found {
     /// The layer, in canonical form.
     pub layer: AttentionLayer,
     /// Share of the variance of the examples that it leaves unexplained.
@@ -35,7 +38,7 @@ pub fn descend(
     mask: Mask,
     effort: Effort,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Answer> {
+) -> Result<Found> {
     search(examples, heads, rank, mask, effort, usize::MAX, stop)
 }
 
@@ -47,7 +50,7 @@ pub fn descend_starts(
     starts: usize,
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Answer> {
+) -> Result<Found> {
     search(examples, heads, rank, Mask::None, Effort { descend: ENOUGH, seed }, starts, stop)
 }
 
@@ -62,7 +65,7 @@ fn search(
     effort: Effort,
     most_starts: usize,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Answer> {
+) -> Result<Found> {
     let (train, none) = examples.clone().split_at(examples.len());
     let prepared = Prepared::new(train, none)?;
     let wanted = Wanted {
@@ -87,7 +90,7 @@ fn search(
         starts = learner.run.state.starts;
     }
     let (layer, nmse) = learner.best_so_far()?;
-    Ok(Answer { layer: layer.canonical(1e-7).layer, nmse, starts })
+    Ok(Found { layer: layer.canonical(1e-7).layer, nmse, starts })
 }
 
 /// The six phases, told the number of heads.
@@ -97,7 +100,7 @@ pub fn sculpt(
     most_examples: u64,
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Learned> {
+) -> Result<Answer> {
     phases(source, Settings { heads: Heads::Given(heads), most_examples, seed, ..Settings::default() }, stop)
 }
 
@@ -108,19 +111,20 @@ pub fn agreement(
     most_examples: u64,
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Learned> {
+) -> Result<Answer> {
     let heads = Heads::Given(heads);
     phases(source, Settings { heads, most_examples, seed, separate: false, polish: false, ..Settings::default() }, stop)
 }
 
-fn phases(source: &dyn ExampleSource, settings: Settings, stop: &(dyn Fn() -> bool + Sync)) -> Result<Learned> {
-    sculpt::learn(source, &settings.check(source)?, &Stopped(stop))
+fn phases(source: &dyn ExampleSource, settings: Settings, stop: &(dyn Fn() -> bool + Sync)) -> Result<Answer> {
+    let settings = Settings { method: Method::Sculpt, ..settings };
+    settings.check(source, "examples", &Keeping::default())?.run(&Stopped(stop))
 }
 
 /// Nobody watches, but it can be stopped.
 struct Stopped<'a>(&'a (dyn Fn() -> bool + Sync));
 
-impl sculpt::Watch for Stopped<'_> {
+impl Watch for Stopped<'_> {
     fn interrupted(&self) -> bool {
         self.0()
     }

@@ -9,5 +9,5 @@ mod teachers;
 pub use attempt::{Answered, Attempt, Criterion, Learner, Rate, Stage, Task};
 pub use examples::{Inputs, add_noise, counting_bound, draw_examples, part};
 pub use judge::{Judged, SAME_HEAD, judge, statistical_limit, unexplained};
-pub use learners::{Answer, Effort, agreement, descend, descend_starts, sculpt};
+pub use learners::{Effort, Found, agreement, descend, descend_starts, sculpt};
 pub use teachers::nondegenerate;

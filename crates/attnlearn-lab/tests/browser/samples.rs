@@ -155,8 +155,8 @@ pub fn run() -> RunPage {
     let teacher = TeacherSpec::dense(8, 2, 6.0).draw(&mut ChaCha8Rng::seed_from_u64(2)).unwrap();
     let source = TeacherStream::new(&teacher, 4, InputDistribution::Boolean, 7, None);
     let learned = recovery::sculpt(&source, 2, 1 << 20, 0, &|| false).unwrap();
-    let mut figures = phases::figures(&learned.records);
-    figures.extend(learned.layer().map(|layer| phases::matrices(Some(&teacher), layer)));
+    let mut figures = phases::figures(&learned.phases().expect("the six phases were asked for").records);
+    figures.extend(learned.layer.as_ref().map(|layer| phases::matrices(Some(&teacher), layer)));
     RunPage {
         title: "A layer with two heads".into(),
         subtitle: "d = 8, sequences of four tokens of ±1".into(),

@@ -89,6 +89,9 @@ pub struct Settings {
     pub time_limit: Option<f64>,
     /// The six phases: polish their answer (default true).
     pub polish: bool,
+    /// The six phases: where too few rows agree, certify rows with projections found without a span (default true); otherwise the answer rests on
+    /// agreement alone.
+    pub separate: bool,
     /// The six phases: find wide directions by linear programs (default false).
     pub linear_programs: bool,
     /// The six phases: their own answer is wanted for itself, so they come at once (default false).
@@ -115,6 +118,7 @@ impl Default for Settings {
             noise: false,
             time_limit: None,
             polish: true,
+            separate: true,
             linear_programs: false,
             before_polish: false,
             sculpture: false,
@@ -196,8 +200,12 @@ impl Settings {
 
     /// The first setting given that is for the six phases only, by the name of its flag.
     fn flags_of_sculpt(&self) -> Option<&'static str> {
-        let flags =
-            [("--before-polish", self.before_polish), ("--no-polish", !self.polish), ("--linear-programs", self.linear_programs)];
+        let flags = [
+            ("--before-polish", self.before_polish),
+            ("--no-polish", !self.polish),
+            ("separate", !self.separate),
+            ("--linear-programs", self.linear_programs),
+        ];
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
@@ -222,6 +230,7 @@ impl Settings {
             delta: self.delta,
             linear_programs: self.linear_programs,
             sculpture: self.sculpture,
+            separate: self.separate,
             polish: self.polish,
             seed: self.seed,
             ..sculpt::Settings::default()
