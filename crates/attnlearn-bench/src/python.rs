@@ -143,7 +143,7 @@ fn from_rust() -> Result<[f64; 3], String> {
     let settings = learn::Settings { heads: Heads::Given(4), method: Method::Descend, ..Default::default() };
     let learn = best(2, || {
         let plan = settings.clone().check(&source, "examples", &Keeping::default()).map_err(text)?;
-        plan.run(&learn::Unwatched).map(drop).map_err(text)
+        plan.run(&source, &learn::Unwatched).map(drop).map_err(text)
     })?;
     Ok([forward, fit, learn])
 }

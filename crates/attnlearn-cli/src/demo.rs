@@ -12,7 +12,7 @@ use crate::{interrupt, output, page};
 use attnlearn::Result;
 use attnlearn::data::InputDistribution;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::learn::{Answer, Heads, Keeping, Method, Report, Settings};
+use attnlearn::learn::{self, Answer, Heads, Keeping, Method, Report, Settings};
 use attnlearn::linalg::Mat;
 use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub struct Plan {
     spec: TeacherSpec,
     teacher: AttentionLayer,
     examples: TeacherStream,
-    settings: Settings,
+    learning: learn::Plan,
     output: Option<PathBuf>,
     page: Option<PathBuf>,
 }
@@ -86,7 +86,8 @@ impl Args {
             sculpture: self.report.is_some(),
             ..Settings::default()
         };
-        Ok(Plan { spec, teacher, examples, settings, output: self.output, page: self.report })
+        let learning = settings.check(&examples, "examples", &Keeping::default())?;
+        Ok(Plan { spec, teacher, examples, learning, output: self.output, page: self.report })
     }
 }
 
@@ -100,8 +101,7 @@ impl Plan {
             console.bold(&format!("Teacher: {}", report::describe(&self.teacher))),
             self.spec.norm
         ));
-        let plan = self.settings.clone().check(&self.examples, "examples", &Keeping::default())?;
-        let answer = plan.run(&LearnWatch::new(session))?;
+        let answer = self.learning.run(&self.examples, &LearnWatch::new(session))?;
 
         let compare =
             |layer: Option<&AttentionLayer>| layer.map(|layer| Comparison::new(&self.teacher, layer, SAME_HEAD)).transpose();
@@ -235,7 +235,7 @@ mod tests {
                 spec: spec.clone(),
                 teacher: teacher.clone(),
                 examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
-                settings: Settings::default(),
+                learning: Settings::default().check(&examples, "examples", &Keeping::default()).expect("valid"),
                 output: Some("l.safetensors".into()),
                 page: None,
             };

@@ -134,8 +134,7 @@ enum Biases {
 pub struct Plan {
     examples: ExampleFile,
     place: String,
-    settings: Settings,
-    keeping: Keeping,
+    learning: learn::Plan,
     output: PathBuf,
     page: Option<PathBuf>,
     before_polish: Option<PathBuf>,
@@ -191,31 +190,25 @@ impl Args {
             resume: self.resume,
             every: self.checkpoint_every,
         };
-        let plan = Plan {
-            place: self.examples.display().to_string(),
+        let place = self.examples.display().to_string();
+        let learning = settings.check(&examples, &place, &keeping)?;
+        Ok(Plan {
+            place,
             examples,
-            settings,
-            keeping,
+            learning,
             output: self.output,
             page: self.report,
             before_polish: self.before_polish,
             _claim: claim,
-        };
-        plan.learning()?;
-        Ok(plan)
+        })
     }
 }
 
 impl Plan {
-    fn learning(&self) -> Result<learn::Plan<'_>> {
-        self.settings.clone().check(&self.examples, &self.place, &self.keeping)
-    }
-
     /// Learns.
     pub fn run(self, session: &Session) -> Result<Ending> {
         interrupt::listen();
-        let plan = self.learning()?;
-        let answer = plan.run(&LearnWatch::new(session))?;
+        let answer = self.learning.run(&self.examples, &LearnWatch::new(session))?;
         if let Some(search) = answer.search().filter(|search| matches!(search.wanted.heads, HeadCount::Range(..))) {
             curve(session, search);
         }
@@ -239,7 +232,7 @@ impl Plan {
         session.publish("learn", &answer.report(layer))?;
         // All that there is to say is safe now; a search that was ended by the clock may go on.
         if !answer.unfinished {
-            plan.forget()?;
+            self.learning.forget()?;
         }
         if answer.recovered {
             return Ok(Ending::Done);

@@ -121,10 +121,11 @@ impl Watch for LearnWatch<'_> {
                 *self.shown() = (Bar::hidden(), None);
                 console.say(format!("the six phases: {why}; the answer of descent stays"));
             }
-            Event::Sculpt { examples, shape } => {
-                let examples = examples.map_or("endless".into(), grouped);
-                console.say(format!("{examples} examples, k = {}, d = {}, d_out = {}", shape.k, shape.d, shape.d_out));
+            Event::Sculpt { examples: Some(n), shape } => {
+                console.say(format!("{} examples, k = {}, d = {}, d_out = {}", grouped(n), shape.k, shape.d, shape.d_out));
             }
+            // Of an endless source who asked for it has told what there is to tell.
+            Event::Sculpt { examples: None, .. } => {}
             Event::PhasesBegin => {
                 console.gap();
                 report::phase_header(console);

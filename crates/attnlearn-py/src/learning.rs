@@ -230,7 +230,7 @@ pub fn learn(
     let keeping = Keeping { checkpoint, layer: None, resume, every: None };
     let answer = run(py, progress.as_ref(), |line| {
         let plan = settings.check(&source, "examples", &keeping)?;
-        let answer = plan.run(&Told { line, live: Mutex::new(None) })?;
+        let answer = plan.run(&source, &Told { line, live: Mutex::new(None) })?;
         if !answer.unfinished {
             plan.forget()?;
         }

@@ -22,7 +22,7 @@
 //!
 //! ```rust
 //! use attnlearn::data::InputDistribution;
-//! use attnlearn::sculpt::{Heads, Outcome, Settings, Unwatched, learn};
+//! use attnlearn::learn::{Heads, Keeping, Settings, Unwatched};
 //! use attnlearn::teacher::{TeacherSpec, TeacherStream};
 //! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 //!
@@ -31,11 +31,11 @@
 //!     let teacher = TeacherSpec::dense(6, 1, 4.0).draw(&mut ChaCha8Rng::seed_from_u64(1))?;
 //!     let examples = TeacherStream::new(&teacher, 3, InputDistribution::Boolean, 2, None);
 //!     // The learner sees the stream, never the teacher.
-//!     let settings = Settings { heads: Heads::Given(1), ..Settings::default() }.check(&examples)?;
-//!     let learned = learn(&examples, &settings, &Unwatched)?;
-//!     assert_eq!(learned.outcome, Outcome::Recovered);
-//!     let found = learned.layer().expect("a recovered run has a layer");
-//!     assert!(teacher.distance(found)?.worst_theta() < 1e-8);
+//!     let settings = Settings { heads: Heads::Given(1), most_examples: 1000, ..Settings::default() };
+//!     let answer = settings.check(&examples, "examples", &Keeping::default())?.run(&examples, &Unwatched)?;
+//!     assert!(answer.recovered, "{}", answer.outcome);
+//!     let found = answer.layer.expect("a recovered run has a layer");
+//!     assert!(teacher.distance(&found)?.worst_theta() < 1e-8);
 //!     Ok(())
 //! }
 //! ```

@@ -118,7 +118,7 @@ pub fn agreement(
 
 fn phases(source: &dyn ExampleSource, settings: Settings, stop: &(dyn Fn() -> bool + Sync)) -> Result<Answer> {
     let settings = Settings { method: Method::Sculpt, ..settings };
-    settings.check(source, "examples", &Keeping::default())?.run(&Stopped(stop))
+    settings.check(source, "examples", &Keeping::default())?.run(source, &Stopped(stop))
 }
 
 /// Nobody watches, but it can be stopped.

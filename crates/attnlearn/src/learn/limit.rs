@@ -89,7 +89,7 @@ mod tests {
                 let settings = Settings { method: Method::Descend, seed, time_limit: limit, ..Settings::default() };
                 let keeping = Keeping { checkpoint: Some(checkpoint.clone()), layer: None, resume, every: None };
                 let (plan, told) = (settings.check(&examples, "test", &keeping).unwrap(), Told::default());
-                let found = plan.run(&told).unwrap();
+                let found = plan.run(&examples, &told).unwrap();
                 if !found.unfinished {
                     plan.forget().unwrap();
                 }

@@ -14,7 +14,8 @@
 //! Every door to the library (the program, the Python package) goes through here, so that the same examples, settings and seed give the same bits, the same
 //! words and the same files.
 //!
-//! [`Settings`] are checked against a source, which gives a [`Plan`]; a plan runs under the eyes of a [`Watch`] and comes to an [`Answer`].
+//! [`Settings`] are checked against a source, once, which gives a [`Plan`]; a plan runs on that source under the eyes of a [`Watch`] and comes to an
+//! [`Answer`].
 
 mod answer;
 mod budget;
@@ -43,7 +44,7 @@ pub use settings::{FEWEST_FOR_PHASES, Heads, Method, Settings};
 pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
 
-use crate::data::{Block, ExampleSource, Watched, scan};
+use crate::data::{Block, ExampleSource, Shape, Watched, scan};
 use crate::engine::Batch;
 use crate::sculpt::{self, Purposes, ValidSettings};
 use crate::{Error, Result};
@@ -54,8 +55,9 @@ use std::time::{Duration, Instant};
 use watch::{PhaseEvents, Reader, Silent};
 
 /// What has been checked against a source of examples.
-pub struct Plan<'a> {
-    source: &'a dyn ExampleSource,
+pub struct Plan {
+    /// Sizes and number of the examples.
+    checked: (Shape, Option<u64>),
     /// Time for all searches together.
     limit: Option<Duration>,
     route: Route,
@@ -72,16 +74,19 @@ enum Route {
     Descend(Box<Descent>, Option<ValidSettings>),
 }
 
-impl Plan<'_> {
-    /// Learns. The search that was kept meanwhile stays until it is [forgotten](Self::forget).
-    pub fn run(&self, watch: &dyn Watch) -> Result<Answer> {
+impl Plan {
+    /// Learns from the source that the settings were checked against. The search that was kept meanwhile stays until it is [forgotten](Self::forget).
+    pub fn run(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<Answer> {
+        if self.checked != (source.shape(), source.len()) {
+            return Err(Error::input("examples", "others than those that were checked", "check the settings against these"));
+        }
         let begun = Instant::now();
         let (descent, sculpt) = match &self.route {
-            Route::Sculpt(settings) => return self.phases_alone(settings, begun, watch),
+            Route::Sculpt(settings) => return self.phases_alone(settings, source, begun, watch),
             Route::Descend(descent, sculpt) => (descent, sculpt),
         };
         let _claim = descent.keeping.claim()?;
-        let (mut sides, learn) = self.shared_in_memory(watch)?;
+        let (mut sides, learn) = self.shared_in_memory(source, watch)?;
         let limited = Limited::new(watch, self.limit);
         let (mut found, choose) = descent.learn(learn, sides.take_choose(), &limited)?;
         sides.choose = choose;
@@ -98,7 +103,7 @@ impl Plan<'_> {
         }
         if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains() && !found.out_of_time) {
             watch.tell(Event::NotByDescent(&found.text()));
-            match self.sculpt(settings, &sides, begun, &limited) {
+            match self.sculpt(settings, source, &sides, begun, &limited) {
                 Err(Error::Interrupted) if limited.passed() => {
                     watch.tell(Event::OutOfTime { checkpoint: descent.keeping.checkpoint.as_deref() });
                     found.out_of_time = true;
@@ -126,15 +131,15 @@ impl Plan<'_> {
 
     /// Examples there are, up to those asked for.
     fn examples(&self) -> u64 {
-        self.source.len().unwrap_or(u64::MAX).min(self.most)
+        self.checked.1.unwrap_or(u64::MAX).min(self.most)
     }
 
     /// The examples shared out, those to learn from in memory, as far as they fit.
-    fn shared_in_memory(&self, watch: &dyn Watch) -> Result<(Sides, Batch<f64>)> {
-        let (shape, memory) = (self.source.shape(), self.division.memory);
+    fn shared_in_memory(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<(Sides, Batch<f64>)> {
+        let (shape, memory) = (source.shape(), self.division.memory);
         let (n, most) = (self.examples(), budget::most_examples(shape, memory));
         budget::check(budget::of_search(shape, n.min(most as u64).max(LEAST)), memory, "learning from examples in memory")?;
-        let mut sides = self.division.of(self.source, n, Some(most), watch)?;
+        let mut sides = self.division.of(source, n, Some(most), watch)?;
         watch.tell(Event::Shared(sides.parts));
         // Those to learn from are looked at when they are; what judges would fail after all the work.
         for side in [&sides.choose, &sides.certify] {
@@ -145,33 +150,45 @@ impl Plan<'_> {
         Ok((sides, learn))
     }
 
-    fn phases_alone(&self, settings: &ValidSettings, begun: Instant, watch: &dyn Watch) -> Result<Answer> {
-        let shape = self.source.shape();
-        if self.source.len().is_some() {
-            let sides = self.division.of(self.source, self.examples(), None, watch)?;
+    fn phases_alone(
+        &self,
+        settings: &ValidSettings,
+        source: &dyn ExampleSource,
+        begun: Instant,
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
+        if source.len().is_some() {
+            let sides = self.division.of(source, self.examples(), None, watch)?;
             watch.tell(Event::Shared(sides.parts));
-            return self.sculpt(settings, &sides, begun, watch);
+            return self.sculpt(settings, source, &sides, begun, watch);
         }
-        watch.tell(Event::Sculpt { examples: None, shape });
+        watch.tell(Event::Sculpt { examples: None, shape: source.shape() });
         watch.tell(Event::PhasesBegin);
         let silent = Silent(watch);
-        let learned = sculpt::learn(&Watched::new(self.source, &silent), settings, &PhaseEvents(watch))?;
+        let learned = sculpt::learn(&Watched::new(source, &silent), settings, &PhaseEvents(watch))?;
         Ok(Answer::of_phases(learned, settings, None, begun.elapsed().as_secs_f64()))
     }
 
     /// The six phases on examples that have been shared out.
-    fn sculpt(&self, settings: &ValidSettings, sides: &Sides, begun: Instant, watch: &dyn Watch) -> Result<Answer> {
+    fn sculpt(
+        &self,
+        settings: &ValidSettings,
+        source: &dyn ExampleSource,
+        sides: &Sides,
+        begun: Instant,
+        watch: &dyn Watch,
+    ) -> Result<Answer> {
         let n = self.examples();
-        watch.tell(Event::Sculpt { examples: Some(n), shape: self.source.shape() });
+        watch.tell(Event::Sculpt { examples: Some(n), shape: source.shape() });
         // All of them once, so that one that is not finite in single precision is named even if the learner would not have come across it.
         watch.tell(Event::Pass { what: "examples checked", examples: n });
         let reader = Reader(watch);
-        let source = Watched::new(self.source, &reader).at_most(n);
-        scan::<f32, _>(&source, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())?;
+        let counted = Watched::new(source, &reader).at_most(n);
+        scan::<f32, _>(&counted, 0..n.div_ceil(Block::<f32>::CAPACITY as u64), |_| (), |()| ())?;
         watch.tell(Event::PassEnded);
         watch.tell(Event::PhasesBegin);
         let silent = Silent(watch);
-        let source = Watched::new(self.source, &silent).at_most(n);
+        let source = Watched::new(source, &silent).at_most(n);
         let learning = sides.learning(&source);
         let purposes = Purposes { learn: &learning, choose: &sides.choose, certify: &sides.certify };
         let learned = sculpt::learn_apart(purposes, settings, &PhaseEvents(watch))?;

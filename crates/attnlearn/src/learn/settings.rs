@@ -141,7 +141,7 @@ fn attention_bytes(k: usize, heads: usize) -> u128 {
 
 impl Settings {
     /// Checks the settings against a source of examples, which errors call `place`.
-    pub fn check<'a>(self, source: &'a dyn ExampleSource, place: &str, keeping: &Keeping) -> Result<Plan<'a>> {
+    pub fn check(self, source: &dyn ExampleSource, place: &str, keeping: &Keeping) -> Result<Plan> {
         check_size(source.shape(), source.len(), place)?;
         if !(self.delta > 0.0 && self.delta < 1.0) {
             return Err(Error::input("--delta", format!("{}", self.delta), "give a number between 0 and 1"));
@@ -160,7 +160,8 @@ impl Settings {
         let division = Division { held_out: self.held_out, seed: self.seed, ordered: self.causal, memory };
         let most = self.most_examples;
         let limit = self.limit()?;
-        let plan = |route: Route| Ok(Plan { source, limit, route, most, division });
+        let checked = (source.shape(), source.len());
+        let plan = |route: Route| Ok(Plan { checked, limit, route, most, division });
         let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
         let refuse = |flag: &str, method: &str| {
             Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))

@@ -37,7 +37,7 @@ fn with_outputs(batch: Batch<f64>, mut output: impl FnMut(&[f64]) -> f64) -> Bat
 }
 
 fn learn(batch: &Batch<f64>, settings: Settings) -> Result<Answer> {
-    settings.check(batch, "examples", &Keeping::default())?.run(&Unwatched)
+    settings.check(batch, "examples", &Keeping::default())?.run(batch, &Unwatched)
 }
 
 /// What was told, in order.
@@ -58,15 +58,15 @@ impl Watch for Heard {
 }
 
 impl Heard {
-    fn of(plan: &Plan<'_>) -> (Vec<String>, Answer) {
+    fn of(plan: &Plan, batch: &Batch<f64>) -> (Vec<String>, Answer) {
         let heard = Self::default();
-        let answer = plan.run(&heard).unwrap();
+        let answer = plan.run(batch, &heard).unwrap();
         (heard.0.into_inner().unwrap(), answer)
     }
 }
 
 /// A plan of descent for `m` heads with little effort, and then the six phases for as many as `sculpt` says.
-fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u64, (held_out, delta): (u64, f64)) -> Plan<'a> {
+fn plan(batch: &Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u64, (held_out, delta): (u64, f64)) -> Plan {
     let strategy = StrategySettings { seed, effort: 0.2, redraws: 0, ..StrategySettings::default() };
     let wanted =
         Wanted { heads: HeadCount::Given(m), rank: Rank::Full, value_rank: Rank::Full, biases: Choice::No, mask, strategy };
@@ -74,7 +74,7 @@ fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u6
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
     let route = Route::Descend(Box::new(descent), settings.check(batch).ok());
     Plan {
-        source: batch,
+        checked: (batch.shape, Some(batch.len() as u64)),
         limit: None,
         route,
         most: u64::MAX,
@@ -92,7 +92,7 @@ fn every_method_takes_its_route() {
         (Method::Sculpt, &["shared", "phases"], false),
     ] {
         let settings = Settings { method, heads: Heads::Given(1), ..Settings::default() };
-        let (heard, answer) = Heard::of(&settings.check(&batch, "examples", &Keeping::default()).unwrap());
+        let (heard, answer) = Heard::of(&settings.check(&batch, "examples", &Keeping::default()).unwrap(), &batch);
         assert_eq!(heard, route, "{method:?}");
         assert_eq!(answer.search().is_some(), by_descent);
         assert!(answer.recovered && answer.outcome == "recovered", "{method:?}: {}", answer.outcome);
@@ -107,7 +107,7 @@ fn every_method_takes_its_route() {
 fn the_better_answer_wins() {
     let layer = teacher(3, 2, 3.0, 3);
     let batch = examples(&layer, 3, 30_000, 4);
-    let of = |descend, sculpt| Heard::of(&plan(&batch, descend, Mask::None, sculpt, 0, (1000, 0.01)));
+    let of = |descend, sculpt| Heard::of(&plan(&batch, descend, Mask::None, sculpt, 0, (1000, 0.01)), &batch);
     let (heard, answer) = of(1, 2);
     assert_eq!(heard, ["shared", "not by descent", "phases"]);
     assert!(answer.phases().is_some() && answer.recovered, "{}", answer.outcome);
@@ -117,7 +117,7 @@ fn the_better_answer_wins() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let y = batch.y.iter().map(|y| y + 1e-3 * rng.sample::<f64, _>(StandardNormal)).collect();
     let noisy = Batch { y, ..batch.clone() };
-    let (heard, answer) = Heard::of(&plan(&noisy, 2, Mask::None, 1, 0, (1000, 0.01)));
+    let (heard, answer) = Heard::of(&plan(&noisy, 2, Mask::None, 1, 0, (1000, 0.01)), &noisy);
     assert_eq!(heard, ["shared", "not by descent", "phases"]);
     assert!(answer.search().is_some() && !answer.recovered, "{}", answer.outcome);
     assert!(layer.distance(answer.layer.as_ref().unwrap()).unwrap().worst_theta() < 1e-2);
@@ -130,7 +130,7 @@ fn what_the_six_phases_cannot_be_given_loses_no_answer() {
     let mut rng = ChaCha8Rng::seed_from_u64(6);
     let y = batch.y.iter().map(|y| 1e42 * (y + 1e-3 * rng.sample::<f64, _>(StandardNormal))).collect();
     let large = Batch { y, ..batch };
-    let (heard, answer) = Heard::of(&plan(&large, 1, Mask::None, 1, 0, (1000, 0.01)));
+    let (heard, answer) = Heard::of(&plan(&large, 1, Mask::None, 1, 0, (1000, 0.01)), &large);
     assert_eq!(heard, ["shared", "not by descent", "phases", "not by phases"]);
     assert!(answer.search().is_some() && answer.certificate.as_ref().unwrap().nmse < Some(1e-4), "{}", answer.outcome);
 }
@@ -150,7 +150,7 @@ fn sizes_that_no_certificate_could_hold_are_refused_at_once() {
         odd.y[9 * example] = 1e90;
         let heard = Heard::default();
         let settings = Settings { heads: Heads::Given(1), ..Settings::default() };
-        let refused = settings.check(&odd, "examples", &Keeping::default()).unwrap().run(&heard).err().unwrap().to_string();
+        let refused = settings.check(&odd, "examples", &Keeping::default()).unwrap().run(&odd, &heard).err().unwrap().to_string();
         assert!(refused.contains("their outputs are so large, 1e90 at most"), "{refused}");
     }
 }
@@ -237,7 +237,7 @@ fn noise_of_repeated_sequences_is_never_recovered() {
                 let Route::Descend(descent, _) = &mut plan.route else { unreachable!() };
                 // Of so few examples many starts would be tried.
                 (descent.noise, descent.wanted.strategy.effort) = (noise, 0.01);
-                match plan.run(&Unwatched) {
+                match plan.run(&batch, &Unwatched) {
                     Ok(answer) => {
                         assert!(sequences >= 10 && !answer.recovered, "{sequences} × {times}: {}", answer.outcome);
                         assert_eq!(answer.certificate.as_ref().unwrap().n, sequences as u64 / 5);
@@ -280,7 +280,7 @@ fn answers_have_the_same_bits_on_any_number_of_threads() {
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let answer = plan(&batch, 1, Mask::None, 2, 0, (100, 0.1)).run(&Unwatched).unwrap();
+            let answer = plan(&batch, 1, Mask::None, 2, 0, (100, 0.1)).run(&batch, &Unwatched).unwrap();
             (answer.phases().is_some(), answer.to_bytes().unwrap(), answer.certificate, answer.outcome)
         })
     };
@@ -389,16 +389,16 @@ fn missed(runs: u64, compare: bool) -> Missed {
             assert!((certificate.max_error_bound - (1.0 - DELTA.powf(1.0 / HELD_OUT as f64))).abs() < 1e-9);
             exceeded(layer, certificate.max_error) > certificate.max_error_bound
         };
-        let (heard, answer) = Heard::of(&plan);
+        let (heard, answer) = Heard::of(&plan, &batch);
         assert!(heard.contains(&"phases".into()) && !answer.recovered, "seed {seed}: {heard:?}");
         missed.by_phases += u64::from(answer.phases().is_some());
         missed.now += u64::from(broken(answer.layer.as_ref().unwrap(), answer.certificate.as_ref().unwrap()));
         if compare {
             // The rule before: the certificate's examples choose, and then certify what they have chosen.
             let Route::Descend(descent, Some(settings)) = &plan.route else { unreachable!() };
-            let (sides, learn) = plan.shared_in_memory(&Unwatched).unwrap();
+            let (sides, learn) = plan.shared_in_memory(&batch, &Unwatched).unwrap();
             let (found, _) = descent.learn(learn, sides.choose.clone(), &Limited::new(&Unwatched, None)).unwrap();
-            let sculpted = plan.sculpt(settings, &sides, Instant::now(), &Unwatched).unwrap();
+            let sculpted = plan.sculpt(settings, &batch, &sides, Instant::now(), &Unwatched).unwrap();
             let layers = [found.outcome.layer.clone(), sculpted.layer.unwrap()];
             let errors = layers.each_ref().map(|layer| mean_square(layer, &sides.certify).unwrap());
             let chosen = &layers[usize::from(errors[1] < errors[0])];

@@ -213,7 +213,7 @@ fn noisy(teacher: &AttentionLayer, k: usize, n: usize, kind: Noisy, share: f64, 
 
 fn learn(examples: &Batch<f64>, settings: Settings) -> Answer {
     let settings = Settings { method: Method::Descend, ..settings };
-    settings.check(examples, "test", &Keeping::default()).unwrap().run(&Unwatched).unwrap()
+    settings.check(examples, "test", &Keeping::default()).unwrap().run(examples, &Unwatched).unwrap()
 }
 
 fn lack_of(found: &Answer) -> Option<LackOfFit> {
