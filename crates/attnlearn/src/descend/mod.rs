@@ -12,7 +12,7 @@ pub(crate) mod testing;
 pub(crate) mod units;
 
 pub use optimise::adam::{Adam, AdamSettings, Scaling};
-pub use optimise::newton::{Newton, NewtonSettings};
+pub use optimise::newton::{Newton, NewtonSettings, Seen};
 pub use search::learner::{Choice, HeadCount, Learner, Outcome, Prepared, Rank, Try, Wanted};
 pub use search::plan::StrategySettings;
 pub use search::strategy::{Chain, End, Found, Run, Stage, State};

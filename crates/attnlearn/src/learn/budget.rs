@@ -8,7 +8,7 @@ use crate::memory::{self, Size};
 use crate::{Error, Result};
 
 /// Bytes that a search keeps for every number of an example, at most: in double precision as it is, balanced, and where it is refined by; in single where it
-/// descends, and where it is refined by.
+/// descends, and where it is refined by (`descend/search/strategy.rs` lists the copies).
 const COPIES: u64 = 8 + 8 + 8 + 4 + 4;
 
 /// Three quarters of what the machine, its control group or `ulimit -v` allow.

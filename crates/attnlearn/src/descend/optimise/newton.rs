@@ -24,6 +24,7 @@ use crate::linalg::cholesky::{Halt, cholesky, solve as solve_factored};
 use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 
 /// When to stop, and how to step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +78,17 @@ const FEW: usize = 100;
 /// Share of the goal below which there is no step beyond.
 const FINE: f64 = 1e-3;
 
+/// The examples of a refinement.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// In double precision.
+    pub double: &'a Batch<f64>,
+    /// The same in single precision: made by the first step that needs it, and read by all others.
+    pub single: &'a OnceLock<Batch<f32>>,
+    /// `Σ ‖Y − mean‖²`.
+    pub variance: f64,
+}
+
 /// Where a refinement stands: with the student, everything that the next step depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Newton {
@@ -109,9 +121,9 @@ impl Newton {
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Stop> {
         examples.check(&student.form)?;
-        let variance = examples.variance()?;
+        let seen = Seen { double: examples, single: &OnceLock::new(), variance: examples.variance()? };
         loop {
-            if let Some(why) = self.step(student, examples, variance, settings, &[], stop)? {
+            if let Some(why) = self.step(student, seen, settings, &[], stop)? {
                 return Ok(why);
             }
         }
@@ -121,13 +133,13 @@ impl Newton {
     pub fn step(
         &mut self,
         student: &mut Student<f64>,
-        examples: &Batch<f64>,
-        variance: f64,
+        seen: Seen<'_>,
         settings: &NewtonSettings,
         fixed: &[usize],
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Option<Stop>> {
         let form = student.form;
+        let Seen { double: examples, single, variance } = seen;
         let elimination = examples.refit(&form, &mut student.values)?;
         let mut linear = Linearised::new(examples, form, &student.values);
         let (before, gradient) = linear.gradient();
@@ -159,7 +171,6 @@ impl Newton {
         let limits = Limits { accuracy, products: if few { FEW } else { settings.products }, stop: &stopped };
         let mut system =
             System { form, elimination: &elimination, gradient: &gradient, fixed, limits, products: &mut self.products };
-        let single;
         let mut solver: Box<dyn FnMut(f64) -> Result<Solution>> = match way {
             Way::Dense => {
                 let matrix = normal_matrix(examples, &form, &linear, &elimination, &stopped)?;
@@ -172,9 +183,9 @@ impl Newton {
             }
             Way::Single => {
                 drop(linear);
-                single = examples.cast::<f32>();
-                let mut linear = Linearised::new(&single, form, &cast::<f64, f32>(&student.values));
-                let metric = Metric::new(&single, &form, &linear);
+                let single = single.get_or_init(|| examples.cast());
+                let mut linear = Linearised::new(single, form, &cast::<f64, f32>(&student.values));
+                let metric = Metric::new(single, &form, &linear);
                 Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
             }
         };
@@ -382,8 +393,8 @@ mod tests {
             }
             let settings = NewtonSettings { goal: 1e-18, ..NewtonSettings::default() };
             let mut newton = Newton { way: Some(way), ..Newton::new(&settings) };
-            let variance = examples.variance().unwrap();
-            while newton.step(&mut student, &examples, variance, &settings, &fixed, &|_| false).unwrap().is_none() {}
+            let seen = Seen { double: &examples, single: &OnceLock::new(), variance: examples.variance().unwrap() };
+            while newton.step(&mut student, seen, &settings, &fixed, &|_| false).unwrap().is_none() {}
             assert!(*newton.history.last().unwrap() < 1e-18, "{way:?}: {:?}", newton.history);
             assert!(fixed.iter().all(|i| student.values[*i].to_bits() == teacher.values[*i].to_bits()), "{way:?}");
         }
@@ -429,11 +440,11 @@ mod tests {
     fn crawling_ends() {
         let (_, examples) = problem(LOW, 200, 3);
         let settings = NewtonSettings::default();
-        let variance = examples.variance().unwrap();
+        let seen = Seen { double: &examples, single: &OnceLock::new(), variance: examples.variance().unwrap() };
         let step = |way: Way, crawling: usize| {
             let mut student: Student<f64> = Student::random(LOW, 3.0, &mut ChaCha8Rng::seed_from_u64(8)).unwrap();
             let mut newton = Newton { way: Some(way), crawling, ..Newton::new(&settings) };
-            newton.step(&mut student, &examples, variance, &settings, &[], &|_| false).unwrap()
+            newton.step(&mut student, seen, &settings, &[], &|_| false).unwrap()
         };
         assert_eq!(step(Way::Dense, CRAWLS), Some(Stop::Stalled));
         assert_eq!((step(Way::Dense, CRAWLS - 1), step(Way::Double, CRAWLS)), (None, None));

@@ -14,11 +14,12 @@
 //! a search without such heads pays for one refit. Refinements see as many examples as memory has passes for; what they come to is judged on all.
 
 use crate::Result;
-use crate::descend::optimise::newton::{Newton, NewtonSettings};
+use crate::descend::optimise::newton::{Newton, NewtonSettings, Seen};
 use crate::descend::search::plan::{StrategySettings, most_sequences};
 use crate::descend::search::redundant::cheapest;
 use crate::engine::batch::Batch;
 use crate::engine::student::{Form, PARTS, Part, Student};
+use std::sync::OnceLock;
 
 /// Share of the variance above which the removal of a head is not tried.
 const MOST: f64 = 1e-2;
@@ -38,8 +39,8 @@ pub(crate) fn fewer(
     let (variance, numbers, goal) = (examples.variance()?, examples.y.len() as f64, strategy.goal);
     let n = most_sequences(&student.form, examples.shape.k, strategy.pass_numbers).min(examples.len());
     let some = (n < examples.len()).then(|| examples.select(&(0..n).collect::<Vec<_>>()));
-    let refined = some.as_ref().unwrap_or(examples);
-    let variance_of_refined = refined.variance()?;
+    let (double, single) = (some.as_ref().unwrap_or(examples), OnceLock::new());
+    let refined = Seen { double, single: &single, variance: double.variance()? };
     let mut kept = student.clone();
     while kept.form.heads > 1 {
         let elimination = examples.refit(&kept.form, &mut kept.values)?;
@@ -57,7 +58,7 @@ pub(crate) fn fewer(
         examples.refit(&other.form, &mut other.values)?;
         let settings = NewtonSettings { goal: if exact { goal * 1e-4 } else { 0.0 }, steps: STEPS, ..NewtonSettings::default() };
         let mut newton = Newton::new(&settings);
-        while newton.step(&mut other, refined, variance_of_refined, &settings, &[], &|_| stop())?.is_none() {
+        while newton.step(&mut other, refined, &settings, &[], &|_| stop())?.is_none() {
             let settled = matches!(newton.history.as_slice(), [.., before, now] if *now > (1.0 - SETTLED) * before);
             if !exact && settled {
                 break;

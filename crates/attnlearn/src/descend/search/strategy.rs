@@ -19,10 +19,22 @@
 //! Small students are searched by a crowd of [`Chain`]s, one at first and twice as many after every round in which none succeeded: threads share
 //! them. Large students have one chain, whose every product is shared instead; until the search is over their outputs are balanced (`balance`).
 //!
+//! # Copies of the examples
+//!
+//! ```text
+//! balanced   all of them, in double precision; of large students, and tokens with them
+//! some       those of the refinement, in double precision, if they are not all
+//! single     those of the descent: all of a large student's, those of the refinement of others
+//! refined    those of the refinement, in single precision, if descent has others
+//! plain      those of the descent of small students, in principal units
+//! ```
+//!
+//! That is all: each is made once, `single` and `refined` when they are first read, and all go when the search ends.
+//!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
 use crate::descend::optimise::adam::Adam;
-use crate::descend::optimise::newton::{Newton, NewtonSettings};
+use crate::descend::optimise::newton::{Newton, NewtonSettings, Seen};
 use crate::descend::search::plan::{NORMS, Plan, StrategySettings, is_plain, most_sequences};
 use crate::descend::search::redundant::{Redundant, cheapest};
 use crate::descend::sharp::{self, Readings};
@@ -37,6 +49,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 
 /// Independent ends at the same error for it to be the floor.
 const AGREEING: usize = 3;
@@ -135,12 +148,14 @@ pub struct Run<'a> {
     examples: &'a Batch<f64>,
     /// For large students: what the search sees instead.
     balanced: Option<(Balance, Batch<f64>)>,
-    /// What descent sees.
-    single: Batch<f32>,
-    /// The examples' own units, and what it sees in them.
-    plain: Option<(Whitening, Batch<f32>)>,
     /// What is refined by, if not by all.
     some: Option<Batch<f64>>,
+    /// What descent sees.
+    single: OnceLock<Batch<f32>>,
+    /// What is refined by, if descent sees more.
+    refined: OnceLock<Batch<f32>>,
+    /// The examples' own units, and what descent sees in them.
+    plain: Option<(Whitening, Batch<f32>)>,
     variance: f64,
     plan: Plan,
     settings: StrategySettings,
@@ -165,13 +180,13 @@ impl<'a> Run<'a> {
         let some = (plan.refine < all.len()).then(|| all.select(&(0..plan.refine).collect::<Vec<_>>()));
         let refine = some.as_ref().unwrap_or(all);
         let variance = refine.variance()?;
-        let single = if plan.large { all.cast() } else { refine.cast() };
+        let (single, refined) = (OnceLock::new(), OnceLock::new());
         let plain = plain.filter(|_| !plan.large).map(|whitening| {
-            let seen = whitening.enter(refine.clone()).cast();
+            let seen = whitening.enter_single(refine);
             (whitening, seen)
         });
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
-        let mut run = Self { form, examples, balanced, single, plain, some, variance, plan, settings, state };
+        let mut run = Self { form, examples, balanced, some, single, refined, plain, variance, plan, settings, state };
         let first = run.start()?;
         run.state.chains.push(first);
         Ok(run)
@@ -193,7 +208,7 @@ impl<'a> Run<'a> {
                 Stage::Descend(descent) => {
                     let (adam, student) = descent.as_ref();
                     let right = student.form == form && student.values.len() == form.len();
-                    right && adam.fits(&form, run.single.len())
+                    right && adam.fits(&form, run.descended_on().len())
                 }
                 Stage::Refine(newton) => newton.fits(&form),
                 Stage::Over(_, nmse) => !nmse.is_nan(),
@@ -209,13 +224,45 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         run.state = state;
+        if run.state.end.is_some() {
+            run.release();
+        }
         Ok(Some(run))
+    }
+
+    /// All examples, as the search sees them.
+    fn all(&self) -> &Batch<f64> {
+        self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced)
     }
 
     /// What is refined by.
     fn refine(&self) -> &Batch<f64> {
-        let all = self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced);
-        self.some.as_ref().unwrap_or(all)
+        self.some.as_ref().unwrap_or(self.all())
+    }
+
+    /// The same with what goes with it. Where descent sees no others, it shares them.
+    fn seen(&self) -> Seen<'_> {
+        let others = self.plan.large && self.some.is_some();
+        Seen { double: self.refine(), single: if others { &self.refined } else { &self.single }, variance: self.variance }
+    }
+
+    /// What descent sees, in double precision.
+    fn descended_on(&self) -> &Batch<f64> {
+        if self.plan.large { self.all() } else { self.refine() }
+    }
+
+    /// What the descent of a start sees.
+    fn seen_by(&self, start: usize) -> &Batch<f32> {
+        match self.plain_of(start) {
+            Some((_, seen)) => seen,
+            None => self.single.get_or_init(|| self.descended_on().cast()),
+        }
+    }
+
+    /// Lets go of all copies of the examples: nothing is searched any more.
+    fn release(&mut self) {
+        (self.balanced, self.some, self.plain) = (None, None, None);
+        (self.single, self.refined) = (OnceLock::new(), OnceLock::new());
     }
 
     /// A new start.
@@ -372,8 +419,7 @@ impl<'a> Run<'a> {
                 let settings = self.plan.descent(chain.start, chain.redraws, chain.descents);
                 let until = adam.step + if self.plan.large { STEPS } else { MANY_STEPS };
                 let mut stopped = false;
-                let seen = self.plain_of(chain.start).map_or(&self.single, |(_, seen)| seen);
-                let over = adam.run(student, seen, &settings, &mut |adam| {
+                let over = adam.run(student, self.seen_by(chain.start), &settings, &mut |adam| {
                     stopped = stop();
                     stopped || adam.step >= until
                 })?;
@@ -391,7 +437,6 @@ impl<'a> Run<'a> {
                 }
             }
             Stage::Refine(newton) => {
-                let all = self.balanced.as_ref().map_or(self.examples, |(_, balanced)| balanced);
                 if newton.history.is_empty() {
                     sharp::take_apart(&mut chain.student, self.refine(), stop)?;
                 }
@@ -400,9 +445,9 @@ impl<'a> Run<'a> {
                     let mut fixed = chain.idle.places(student);
                     if self.plan.large {
                         // Others move first: together, conjugate gradients would spend their products on what logits show better.
-                        fixed.extend(chain.readings.read(student, all, stop)?);
+                        fixed.extend(chain.readings.read(student, self.all(), stop)?);
                     }
-                    let why = newton.step(student, self.refine(), self.variance, &self.plan.newton, &fixed, &|_| stop())?;
+                    let why = newton.step(student, self.seen(), &self.plan.newton, &fixed, &|_| stop())?;
                     if why.is_none() && newton.crawling() > 0 {
                         let nmse = newton.history.last().copied().unwrap_or(f64::INFINITY);
                         if chain.base.as_ref().is_none_or(|base| nmse < base.nmse) {
@@ -461,6 +506,7 @@ impl<'a> Run<'a> {
         // What is exact on some of the examples is nearly always exact on all.
         let elsewhere = self.state.best.as_ref().map_or(Ok(0.0), |best| self.nmse_of(&best.student))?;
         self.state.done = end == End::Exact && elsewhere <= ELSEWHERE;
+        self.release();
         Ok(())
     }
 
@@ -508,10 +554,11 @@ impl<'a> Run<'a> {
         if !self.state.done {
             let n = most_sequences(&self.form, self.examples.shape.k, self.settings.pass_numbers).min(self.examples.len());
             let some = (n < self.examples.len()).then(|| self.examples.select(&(0..n).collect::<Vec<_>>()));
-            let examples = some.as_ref().unwrap_or(self.examples);
+            let (double, single) = (some.as_ref().unwrap_or(self.examples), OnceLock::new());
+            let seen = Seen { double, single: &single, variance: double.variance()? };
             let (mut newton, mut student) = (newton.clone(), best.student.clone());
             let settings = NewtonSettings { steps: 12, ..self.plan.newton.clone() };
-            let why = newton.step(&mut student, examples, examples.variance()?, &settings, &[], &|_| stop())?;
+            let why = newton.step(&mut student, seen, &settings, &[], &|_| stop())?;
             let settled = matches!(newton.history.as_slice(), [.., before, now] if *now > (1.0 - SETTLED) * before);
             self.state.done = why.is_some() || settled;
             self.state.best = Some(Found { nmse: newton.history.last().copied().unwrap_or(best.nmse), student });
@@ -577,5 +624,20 @@ mod tests {
             assert_eq!(run.best_nmse(), Some(reached.min(1e-2)));
             assert_eq!(&run.student().unwrap(), best);
         }
+    }
+
+    /// A refinement sees in single precision what it sees in double, with descent's copy where that is the same; when the search ends all copies go, and what
+    /// it has found stays.
+    #[test]
+    fn copies_are_shared_and_go_when_the_search_ends() {
+        let form = mixed_form(1);
+        let (_, examples, _) = sharp_problem(form, 50, 1);
+        let mut run = Run::new(&examples, None, form, StrategySettings { effort: 0.1, ..StrategySettings::default() }).unwrap();
+        assert_eq!(run.seen_by(0), &run.refine().cast());
+        assert!(std::ptr::eq(run.seen().single, &run.single));
+        run.finish(&|| false).unwrap();
+        assert!(run.balanced.is_none() && run.some.is_none() && run.plain.is_none());
+        assert!(run.single.get().is_none() && run.refined.get().is_none());
+        assert!(run.nmse_of(&run.student().unwrap()).unwrap() < 1.0);
     }
 }

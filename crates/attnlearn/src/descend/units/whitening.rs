@@ -77,15 +77,32 @@ impl Whitening {
     /// The examples in these units, where they are: there is no room for two of each.
     pub fn enter(&self, mut batch: Batch<f64>) -> Batch<f64> {
         let d = batch.shape.d;
-        let mut inside = vec![0.0; (ROWS * d).min(batch.x.len())];
+        let mut room = vec![0.0; (ROWS * d).min(batch.x.len())];
         for tokens in batch.x.chunks_mut(ROWS * d) {
-            let rows = tokens.len() / d;
-            let out = faer::MatMut::from_row_major_slice_mut(&mut inside[..tokens.len()], rows, d);
-            crate::linalg::symmetric::product(out, false, 1.0, MatRef::from_row_major_slice(tokens, rows, d), self.t.as_ref());
-            tokens.copy_from_slice(&inside[..tokens.len()]);
+            let inside = self.turned(tokens, d, &mut room);
+            tokens.copy_from_slice(inside);
         }
         batch.y.iter_mut().for_each(|y| *y /= self.scale);
         batch
+    }
+
+    /// The same in single precision, from examples that stay as they are.
+    pub fn enter_single(&self, batch: &Batch<f64>) -> Batch<f32> {
+        let d = batch.shape.d;
+        let mut room = vec![0.0; (ROWS * d).min(batch.x.len())];
+        let mut x = Vec::with_capacity(batch.x.len());
+        for tokens in batch.x.chunks(ROWS * d) {
+            x.extend(self.turned(tokens, d, &mut room).iter().map(|v| *v as f32));
+        }
+        Batch { shape: batch.shape, x, y: batch.y.iter().map(|y| (y / self.scale) as f32).collect() }
+    }
+
+    /// Tokens in these units.
+    fn turned<'a>(&self, tokens: &[f64], d: usize, room: &'a mut [f64]) -> &'a [f64] {
+        let (rows, inside) = (tokens.len() / d, &mut room[..tokens.len()]);
+        let out = faer::MatMut::from_row_major_slice_mut(inside, rows, d);
+        crate::linalg::symmetric::product(out, false, 1.0, MatRef::from_row_major_slice(tokens, rows, d), self.t.as_ref());
+        inside
     }
 
     /// A student of these units as one of the examples' own.
@@ -178,6 +195,7 @@ mod tests {
         let whitening = Whitening::of(&batch).unwrap();
         let (white, principal) = (whitening.enter(batch.clone()), whitening.principal().unwrap());
         let inside = principal.enter(white.clone());
+        assert_eq!(principal.enter_single(&white), inside.cast());
         let gram = |batch: &Batch<f64>| {
             let x = MatRef::from_row_major_slice(&batch.x, 150, 5);
             x * x.transpose()
