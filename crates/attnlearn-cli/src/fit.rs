@@ -10,8 +10,8 @@ use crate::session::Session;
 use crate::values::{self, Float};
 use attnlearn::features::ridge::{Accuracy, Checkpoint, Criterion, Options, Ridge, Solver};
 use attnlearn::features::{
-    FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, Model, NOT_REACHED, Precision, SetFile, SetShape, SetSource, Targets,
-    open_sets,
+    FitDescription, FitSpec, Fitted, How, KernelSpec, MapSpec, Mean, NOT_REACHED, Precision, SetFile, SetShape, SetSource,
+    Targets, open_sets,
 };
 use attnlearn::files::Claim;
 use attnlearn::{Error, Result};
@@ -207,8 +207,12 @@ impl Args {
     fn check_flags(&self) -> Result<()> {
         let kernel = matches!(self.model, Kind::KernelRfa | Kind::KernelBrfa | Kind::KernelRfmlp);
         let direct = kernel || self.checkpoint.is_some() || matches!(self.solver, Method::Gram | Method::Dual);
+        let without_mean = matches!(self.model, Kind::KernelRfa | Kind::KernelRfmlp);
+        let no_mean = ("this model's weights have none", "leave it out, or use kernel-brfa");
         let of_kernels = "kernels have infinitely many heads, and no weights are drawn";
         let idle = [
+            ("--mean", without_mean && self.mean.is_some(), no_mean.0, no_mean.1),
+            ("--mean-scale", without_mean && self.mean_scale.is_some(), no_mean.0, no_mean.1),
             ("--heads", kernel && self.heads.is_some(), of_kernels, "leave it out, or choose a model without `kernel-`"),
             ("--width", kernel && self.width.is_some(), of_kernels, "leave it out, or choose --model rfmlp"),
             (
@@ -245,28 +249,18 @@ impl Args {
             (None, Some(scale)) => Some(Mean::Identity { scale }),
             (None, None) => None,
         };
-        let model = match self.model {
-            Kind::KernelRfa | Kind::KernelRfmlp if mean.is_some() => {
-                let flag = if self.mean.is_some() { "--mean" } else { "--mean-scale" };
-                return Err(Error::input(flag, "this model's weights have none", "leave it out, or use kernel-brfa"));
-            }
-            Kind::KernelRfa => return Ok(FitSpec::Kernel(KernelSpec::Rfa)),
-            Kind::KernelRfmlp => return Ok(FitSpec::Kernel(KernelSpec::Rfmlp)),
-            Kind::KernelBrfa => {
-                return Ok(FitSpec::Kernel(KernelSpec::Brfa { mean: mean.unwrap_or(Mean::Identity { scale: 1.0 }) }));
-            }
-            Kind::Rfa => Model::Rfa,
-            Kind::Brfa => Model::Brfa,
-            Kind::Rfmlp => Model::Rfmlp,
-            Kind::Softmax => Model::Softmax,
-            Kind::RowRelu => Model::RowRelu,
+        let name = self.model.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let kind = name.parse().map_err(|remedy: String| Error::input("--model", format!("{name} is not known"), remedy))?;
+        let description = FitDescription {
+            kind,
+            heads: self.heads.unwrap_or(256),
+            seed: self.seed.unwrap_or(0),
+            mean,
+            inverse_temperature: self.inverse_temperature.unwrap_or(1.0),
+            width: self.width,
+            precision: if self.precision == Some(Float::F64) { Precision::F64 } else { Precision::F32 },
         };
-        let mut map = MapSpec::new(model, shape.d, shape.keys, self.heads.unwrap_or(256), self.seed.unwrap_or(0));
-        map.mean = mean.unwrap_or(map.mean);
-        map.inverse_temperature = self.inverse_temperature.unwrap_or(1.0);
-        map.width = self.width;
-        map.check()?;
-        Ok(FitSpec::Frozen(map, if self.precision == Some(Float::F64) { Precision::F64 } else { Precision::F32 }))
+        description.check(shape)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::layer::text;
 use attnlearn::Error;
 use attnlearn::features::ridge::{self, Accuracy, Checkpoint, Gram, Options, Ridge, Solver, Stage};
 use attnlearn::features::{
-    FitSpec, Fitted, FittedModel, How, KernelSpec, MapSpec, Mean, Model as Kind, NOT_REACHED, Precision, Predictor, Presence,
+    FitDescription, FitSpec, Fitted, FittedModel, How, MapSpec, Mean, Model as Kind, NOT_REACHED, Precision, Predictor, Presence,
     SetBlock, SetInputs, SetShape, SetSlices, SetSource, SetStream, SetTokens, Target, TargetSpec, Tokens, feature_index,
 };
 use attnlearn::memory::{Size, ask, numbers};
@@ -104,28 +104,17 @@ impl Wanted {
             (None, Some(scale)) => Some(Mean::Identity { scale }),
             (None, None) => None,
         };
-        let kind = match self.model.as_str() {
-            "kernel-rfa" | "kernel-rfmlp" if mean.is_some() => {
-                return Err(raise(Error::input("--mean", "this model's weights have none", "leave it out, or use kernel-brfa")));
-            }
-            "kernel-rfa" => return Ok(FitSpec::Kernel(KernelSpec::Rfa)),
-            "kernel-rfmlp" => return Ok(FitSpec::Kernel(KernelSpec::Rfmlp)),
-            "kernel-brfa" => {
-                return Ok(FitSpec::Kernel(KernelSpec::Brfa { mean: mean.unwrap_or(Mean::Identity { scale: 1.0 }) }));
-            }
-            "rfa" => Kind::Rfa,
-            "brfa" => Kind::Brfa,
-            "rfmlp" => Kind::Rfmlp,
-            "softmax" => Kind::Softmax,
-            "row-relu" => Kind::RowRelu,
-            other => return Err(PyValueError::new_err(format!("model: {other:?} is not known; see the documentation"))),
+        let unknown = |e: String| PyValueError::new_err(format!("model: {:?} is not known; {e}", self.model));
+        let description = FitDescription {
+            kind: self.model.parse().map_err(unknown)?,
+            heads: self.heads,
+            seed: self.seed,
+            mean,
+            inverse_temperature: self.inverse_temperature,
+            width: self.width,
+            precision: if self.precision == "f32" { Precision::F32 } else { Precision::F64 },
         };
-        let mut map = MapSpec::new(kind, shape.d, shape.keys, self.heads, self.seed);
-        map.mean = mean.unwrap_or(map.mean);
-        map.inverse_temperature = self.inverse_temperature;
-        map.width = self.width;
-        map.check().map_err(raise)?;
-        Ok(FitSpec::Frozen(map, if self.precision == "f32" { Precision::F32 } else { Precision::F64 }))
+        description.check(shape).map_err(raise)
     }
 
     fn options(&self, checkpoint: bool) -> PyResult<Options> {

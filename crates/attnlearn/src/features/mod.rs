@@ -37,7 +37,7 @@ pub use evaluate::features_of;
 #[cfg(feature = "parquet")]
 pub use files::{PARQUET_THREAD, ParquetSets};
 pub use files::{SetColumns, SetFile, SetWriter, Targets, open_sets};
-pub use fitting::{FitSpec, Fitted, How, NOT_REACHED};
+pub use fitting::{FitDescription, FitSpec, Fitted, How, Kind, NOT_REACHED};
 pub use inputs::{SetInputs, Tokens};
 pub use kernel::KernelSpec;
 pub use map::FeatureMap;
