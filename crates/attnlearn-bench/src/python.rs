@@ -3,7 +3,7 @@
 use attnlearn::data::{Block, ExampleSlices, ExampleSource, InputDistribution, Numbers};
 use attnlearn::features::ridge::{Options, Ridge, Solver, Unwatched};
 use attnlearn::features::{FitSpec, MapSpec, Model, Precision, SetInputs, SetStream, Sets, Target, TargetSpec};
-use attnlearn::learn::{self, Heads, Keeping, Method};
+use attnlearn::learn::{self, Checkpointing, Heads, Method};
 use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use clap::Args;
 use serde_json::Value;
@@ -142,7 +142,7 @@ fn from_rust() -> Result<[f64; 3], String> {
     let source = ExampleSlices::new(Numbers::F64(&x), Numbers::F64(&y), N as usize, stream.shape()).map_err(text)?;
     let settings = learn::Settings { heads: Heads::Given(4), method: Method::Descend, ..Default::default() };
     let learn = best(2, || {
-        let plan = settings.clone().check(&source, "examples", &Keeping::default()).map_err(text)?;
+        let plan = settings.clone().check(&source, "examples", &Checkpointing::default()).map_err(text)?;
         plan.run(&source, &learn::Unwatched).map(drop).map_err(text)
     })?;
     Ok([forward, fit, learn])

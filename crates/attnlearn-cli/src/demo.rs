@@ -12,7 +12,7 @@ use crate::{interrupt, output, page};
 use attnlearn::Result;
 use attnlearn::data::InputDistribution;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::learn::{self, Answer, Heads, Keeping, Method, Report, Settings};
+use attnlearn::learn::{self, Answer, Checkpointing, Heads, Method, Report, Settings};
 use attnlearn::linalg::Mat;
 use attnlearn::teacher::{TeacherSpec, TeacherStream};
 use serde::Serialize;
@@ -86,7 +86,7 @@ impl Args {
             sculpture: self.report.is_some(),
             ..Settings::default()
         };
-        let learning = settings.check(&examples, "examples", &Keeping::default())?;
+        let learning = settings.check(&examples, "examples", &Checkpointing::default())?;
         Ok(Plan { spec, teacher, examples, learning, output: self.output, page: self.report })
     }
 }
@@ -235,7 +235,7 @@ mod tests {
                 spec: spec.clone(),
                 teacher: teacher.clone(),
                 examples: TeacherStream::new(&teacher, K, INPUTS, 0, None),
-                learning: Settings::default().check(&examples, "examples", &Keeping::default()).expect("valid"),
+                learning: Settings::default().check(&examples, "examples", &Checkpointing::default()).expect("valid"),
                 output: Some("l.safetensors".into()),
                 page: None,
             };

@@ -10,7 +10,7 @@ use attnlearn::Result;
 use attnlearn::data::ExampleFile;
 use attnlearn::descend::{Choice, HeadCount, Learner, Rank};
 use attnlearn::files::Claim;
-use attnlearn::learn::{self, Answer, Heads, Keeping, Search, Settings};
+use attnlearn::learn::{self, Answer, Checkpointing, Heads, Search, Settings};
 use attnlearn_page::RunPage;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub struct Args {
     /// Examples (.safetensors or .npz).
     examples: PathBuf,
     /// Number of heads, `auto` (at most 16, with sculpt 4), `auto:MOST`, or a range `FIRST..LAST` for the error against the number of heads.
-    #[arg(long, value_name = "M|auto|A..B", default_value = "auto", value_parser = values::heads)]
+    #[arg(long, value_name = "M|auto|A..B", default_value = "auto")]
     heads: Heads,
     /// How to learn.
     #[arg(long, value_enum, default_value_t)]
@@ -76,10 +76,10 @@ pub struct Args {
     #[arg(long)]
     no_polish: bool,
     /// Descend: rank of attention matrices, `full` or `auto` [default: auto].
-    #[arg(long, value_name = "R|full|auto", value_parser = values::rank)]
+    #[arg(long, value_name = "R|full|auto")]
     rank: Option<Rank>,
     /// Descend: rank of projections, `full` or `auto` [default: auto, that of attention matrices or full].
-    #[arg(long, value_name = "R|full|auto", value_parser = values::rank)]
+    #[arg(long, value_name = "R|full|auto")]
     value_rank: Option<Rank>,
     /// Descend: whether the layer has key biases and an output bias [default: auto].
     #[arg(long, value_enum)]
@@ -184,14 +184,14 @@ impl Args {
             before_polish: self.before_polish.is_some(),
             sculpture: self.report.is_some(),
         };
-        let keeping = Keeping {
-            checkpoint: self.checkpoint,
+        let checkpointing = Checkpointing {
+            file: self.checkpoint,
             layer: Some(self.output.clone()),
             resume: self.resume,
             every: self.checkpoint_every,
         };
         let place = self.examples.display().to_string();
-        let learning = settings.check(&examples, &place, &keeping)?;
+        let learning = settings.check(&examples, &place, &checkpointing)?;
         Ok(Plan {
             place,
             examples,
@@ -232,7 +232,7 @@ impl Plan {
         session.publish("learn", &answer.report(layer))?;
         // All that there is to say is safe now; a search that was ended by the clock may go on.
         if !answer.unfinished {
-            self.learning.forget()?;
+            self.learning.remove_checkpoint()?;
         }
         if answer.recovered {
             return Ok(Ending::Done);

@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::progress::{Bar, PhaseWatch};
 use crate::report;
 use crate::session::Session;
-use attnlearn::learn::{Event, Live, Watch, told};
+use attnlearn::learn::{Event, Progress, Watch, describe};
 use attnlearn::sculpt::Watch as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl SignOfLife {
 pub struct LearnWatch<'a> {
     session: &'a Session,
     /// What is shown now.
-    shown: Mutex<(Bar, Option<Live>)>,
+    shown: Mutex<(Bar, Option<Progress>)>,
     phases: OnceLock<PhaseWatch<'a>>,
     /// For those who do not see the bar.
     sign: Option<Mutex<SignOfLife>>,
@@ -61,7 +61,7 @@ impl<'a> LearnWatch<'a> {
         }
     }
 
-    fn shown(&self) -> MutexGuard<'_, (Bar, Option<Live>)> {
+    fn shown(&self) -> MutexGuard<'_, (Bar, Option<Progress>)> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,15 +91,15 @@ impl Watch for LearnWatch<'_> {
                 *self.shown() = (self.session.spinner(), None);
             }
             Event::Step(learner) => {
-                let (bar, live) = &mut *self.shown();
-                let live = live.get_or_insert_with(|| Live::new(learner));
+                let (bar, progress) = &mut *self.shown();
+                let progress = progress.get_or_insert_with(|| Progress::new(learner));
                 if self.sign.is_none() {
-                    bar.tell(live.line(learner));
+                    bar.tell(progress.line(learner));
                 }
-                self.sign(|| live.line(learner));
+                self.sign(|| progress.line(learner));
             }
-            Event::Tried(one) => self.shown().0.suspend(|| console.say(format!("  {}", told(one)))),
-            Event::Kept { checkpoint, layer, nmse } => self.shown().0.suspend(|| {
+            Event::Tried(one) => self.shown().0.suspend(|| console.say(format!("  {}", describe(one)))),
+            Event::Checkpointed { checkpoint, layer, nmse } => self.shown().0.suspend(|| {
                 console.say(format!("kept the search in {}: continue with --resume", checkpoint.display()));
                 if let Some(layer) = layer {
                     let layer = layer.display();

@@ -1,11 +1,9 @@
 //! Values of flags: how they are written on the command line, and what they mean to the library.
 
 use attnlearn::data::InputDistribution;
-use attnlearn::descend::Rank;
 use attnlearn::features::ridge::Ridge;
 use attnlearn::files::Dtype;
 use attnlearn::layer::AttentionLayer;
-use attnlearn::learn::Heads;
 use attnlearn::teacher::Family;
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
@@ -111,30 +109,6 @@ pub fn family(text: &str) -> Result<Family, String> {
     }
 }
 
-/// `3`, `auto`, `auto:MOST`, `4..12`.
-pub fn heads(text: &str) -> Result<Heads, String> {
-    let bad = || "give a number of heads, a range FIRST..LAST, auto or auto:MOST".to_owned();
-    let number = |text: &str| text.parse().map_err(|_| bad());
-    if let Some((first, last)) = text.split_once("..") {
-        return Ok(Heads::Range(number(first)?, number(last)?));
-    }
-    match text.split_once(':') {
-        None if text == "auto" => Ok(Heads::Auto(None)),
-        None => number(text).map(Heads::Given),
-        Some(("auto", most)) => Ok(Heads::Auto(Some(number(most)?))),
-        Some(_) => Err(bad()),
-    }
-}
-
-/// `8`, `full`, `auto`.
-pub fn rank(text: &str) -> Result<Rank, String> {
-    match text {
-        "auto" => Ok(Rank::Auto),
-        "full" => Ok(Rank::Full),
-        number => number.parse().map(Rank::Given).map_err(|_| "give a rank, full or auto".into()),
-    }
-}
-
 /// `auto`, `ridgeless` or a number above 0.
 pub fn ridge(text: &str) -> Result<Ridge, String> {
     match text {
@@ -196,17 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn families_and_heads() {
+    fn families() {
         assert_eq!(family("block:3"), Ok(Family::Block { size: 3 }));
         assert_eq!(family("low-rank:2"), Ok(Family::LowRank { rank: 2 }));
         assert!(["", "block", "block:x", "dense:2", "sparse"].iter().all(|bad| family(bad).is_err()));
-        assert_eq!(
-            [heads("3"), heads("auto:5"), heads("auto")],
-            [Ok(Heads::Given(3)), Ok(Heads::Auto(Some(5))), Ok(Heads::Auto(None))]
-        );
-        assert_eq!([rank("8"), rank("full"), rank("auto")], [Ok(Rank::Given(8)), Ok(Rank::Full), Ok(Rank::Auto)]);
-        assert!(["", "-1", "low"].iter().all(|bad| rank(bad).is_err()));
-        assert_eq!(heads("4..12"), Ok(Heads::Range(4, 12)));
-        assert!(["", "-1", "two", "auto:", "some:2", "..", "3..", "a..b"].iter().all(|bad| heads(bad).is_err()));
     }
 }

@@ -8,7 +8,7 @@ use attnlearn::Error;
 use attnlearn::certify::{CertifySettings, certify as certify_layer};
 use attnlearn::data::{Block, ExampleSlices, ExampleSource, Reading, Shape, Watched, check_size};
 use attnlearn::descend::{Choice, Rank};
-use attnlearn::learn::{Answer, Event, Heads, Keeping, Live, Method, Settings, Watch, told};
+use attnlearn::learn::{Answer, Checkpointing, Event, Heads, Method, Progress, Settings, Watch, describe};
 use attnlearn::words::{duration, error, grouped};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -87,7 +87,7 @@ pub fn write_atomically(path: PathBuf, contents: &[u8]) -> PyResult<()> {
 /// Passes the events of a run on.
 struct Told<'a> {
     line: &'a Line,
-    live: Mutex<Option<Live>>,
+    progress: Mutex<Option<Progress>>,
 }
 
 impl Watch for Told<'_> {
@@ -99,12 +99,12 @@ impl Watch for Told<'_> {
             Event::PassEnded | Event::PhasesBegin => {}
             Event::Shared(parts) => line.say(pythonic(&parts.to_string())),
             Event::Step(learner) => {
-                if let Ok(mut live) = self.live.lock() {
-                    line.live(live.get_or_insert_with(|| Live::new(learner)).line(learner), 0, 0);
+                if let Ok(mut progress) = self.progress.lock() {
+                    line.live(progress.get_or_insert_with(|| Progress::new(learner)).line(learner), 0, 0);
                 }
             }
-            Event::Tried(one) => line.say(told(one)),
-            Event::Kept { checkpoint, nmse, .. } => {
+            Event::Tried(one) => line.say(describe(one)),
+            Event::Checkpointed { checkpoint, nmse, .. } => {
                 let kept = checkpoint.display();
                 line.say(format!(
                     "kept the search in {kept}: continue with resume=True; NMSE of the best {} on the examples to choose by",
@@ -160,79 +160,102 @@ fn examples<'a>(x: &'a Array<'_>, y: &'a Array<'_>) -> PyResult<ExampleSlices<'a
     ExampleSlices::new(x.numbers()?, y.numbers()?, n, Shape { k, d, d_out }).map_err(raise)
 }
 
-/// Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
+/// What to look for and how, as the Python side says it.
+#[derive(FromPyObject)]
+pub struct Wanted {
+    /// `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
+    #[pyo3(item)]
+    heads: (String, usize, usize),
+    #[pyo3(item)]
+    method: String,
+    #[pyo3(item)]
+    seed: u64,
+    #[pyo3(item)]
+    delta: f64,
+    #[pyo3(item)]
+    most_examples: u64,
+    #[pyo3(item)]
+    held_out: u64,
+    #[pyo3(item)]
+    memory: Option<f64>,
+    #[pyo3(item)]
+    rank: Option<String>,
+    #[pyo3(item)]
+    value_rank: Option<String>,
+    #[pyo3(item)]
+    biases: Option<String>,
+    #[pyo3(item)]
+    causal: bool,
+    #[pyo3(item)]
+    noise: bool,
+    #[pyo3(item)]
+    time_limit: Option<f64>,
+    #[pyo3(item)]
+    polish: bool,
+    #[pyo3(item)]
+    linear_programs: bool,
+    #[pyo3(item)]
+    sculpture: bool,
+    #[pyo3(item)]
+    checkpoint: Option<PathBuf>,
+    #[pyo3(item)]
+    resume: bool,
+}
+
+impl Wanted {
+    fn settings(&self) -> PyResult<Settings> {
+        let parsed = |name: &str, text: &Option<String>| {
+            let parse = |text: &String| text.parse::<Rank>();
+            let bad = |text: &String, e: String| PyValueError::new_err(format!("{name}: {text:?} is no rank; {e}"));
+            text.as_ref().map(|text| parse(text).map_err(|e| bad(text, e))).transpose()
+        };
+        let methods = [("auto", Method::Auto), ("sculpt", Method::Sculpt), ("descend", Method::Descend)];
+        let choices = [("yes", Choice::Yes), ("no", Choice::No), ("auto", Choice::Auto)];
+        Ok(Settings {
+            method: word("method", &self.method, &methods)?,
+            heads: match (self.heads.0.as_str(), self.heads.1, self.heads.2) {
+                ("given", m, _) => Heads::Given(m),
+                ("range", first, last) => Heads::Range(first, last),
+                ("most", most, _) => Heads::Auto(Some(most)),
+                _ => Heads::Auto(None),
+            },
+            seed: self.seed,
+            delta: self.delta,
+            most_examples: self.most_examples,
+            held_out: self.held_out,
+            memory: self.memory.map(|memory| (memory * f64::from(1u32 << 30)) as u64),
+            rank: parsed("rank", &self.rank)?,
+            value_rank: parsed("value_rank", &self.value_rank)?,
+            biases: self.biases.as_ref().map(|given| word("biases", given, &choices)).transpose()?,
+            causal: self.causal,
+            noise: self.noise,
+            time_limit: self.time_limit,
+            polish: self.polish,
+            linear_programs: self.linear_programs,
+            sculpture: self.sculpture,
+            ..Settings::default()
+        })
+    }
+}
+
+/// Learns a layer from examples, as the settings say.
 #[pyfunction]
-#[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", *, heads, method, seed, delta, most_examples, held_out, memory = None, rank = None, value_rank = None,
-    biases = None, causal = false, noise = false, time_limit = None, polish = true, linear_programs = false, sculpture = false, checkpoint = None,
-    resume = false, progress = None))]
-#[allow(clippy::too_many_arguments)] // they are named on the other side
+#[pyo3(signature = (x: "numpy.ndarray", y: "numpy.ndarray", wanted: "dict[str, object]", progress = None))]
 pub fn learn(
     py: Python<'_>,
     x: Array<'_>,
     y: Array<'_>,
-    heads: (String, usize, usize),
-    method: &str,
-    seed: u64,
-    delta: f64,
-    most_examples: u64,
-    held_out: u64,
-    memory: Option<f64>,
-    rank: Option<String>,
-    value_rank: Option<String>,
-    biases: Option<String>,
-    causal: bool,
-    noise: bool,
-    time_limit: Option<f64>,
-    polish: bool,
-    linear_programs: bool,
-    sculpture: bool,
-    checkpoint: Option<PathBuf>,
-    resume: bool,
+    wanted: Wanted,
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Learned> {
     let source = examples(&x, &y)?;
-    let rank_of = |name: &str, given: Option<String>| {
-        given.map_or(Ok(None), |given| match given.as_str() {
-            "auto" => Ok(Some(Rank::Auto)),
-            "full" => Ok(Some(Rank::Full)),
-            number => number
-                .parse()
-                .map(|r| Some(Rank::Given(r)))
-                .map_err(|_| PyValueError::new_err(format!("{name}: {number:?} is no rank; give a rank, full or auto"))),
-        })
-    };
-    let choices = [("yes", Choice::Yes), ("no", Choice::No), ("auto", Choice::Auto)];
-    let settings = Settings {
-        method: word("method", method, &[("auto", Method::Auto), ("sculpt", Method::Sculpt), ("descend", Method::Descend)])?,
-        heads: match heads.0.as_str() {
-            "given" => Heads::Given(heads.1),
-            "range" => Heads::Range(heads.1, heads.2),
-            "most" => Heads::Auto(Some(heads.1)),
-            _ => Heads::Auto(None),
-        },
-        seed,
-        delta,
-        most_examples,
-        held_out,
-        memory: memory.map(|memory| (memory * f64::from(1u32 << 30)) as u64),
-        rank: rank_of("rank", rank)?,
-        value_rank: rank_of("value_rank", value_rank)?,
-        biases: biases.map(|given| word("biases", &given, &choices)).transpose()?,
-        causal,
-        noise,
-        time_limit,
-        polish,
-        separate: true,
-        linear_programs,
-        before_polish: false,
-        sculpture,
-    };
-    let keeping = Keeping { checkpoint, layer: None, resume, every: None };
+    let settings = wanted.settings()?;
+    let checkpointing = Checkpointing { file: wanted.checkpoint, resume: wanted.resume, ..Checkpointing::default() };
     let answer = run(py, progress.as_ref(), |line| {
-        let plan = settings.check(&source, "examples", &keeping)?;
-        let answer = plan.run(&source, &Told { line, live: Mutex::new(None) })?;
+        let plan = settings.check(&source, "examples", &checkpointing)?;
+        let answer = plan.run(&source, &Told { line, progress: Mutex::new(None) })?;
         if !answer.unfinished {
-            plan.forget()?;
+            plan.remove_checkpoint()?;
         }
         Ok(answer)
     })?;

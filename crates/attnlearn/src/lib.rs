@@ -22,7 +22,7 @@
 //!
 //! ```rust
 //! use attnlearn::data::InputDistribution;
-//! use attnlearn::learn::{Heads, Keeping, Settings, Unwatched};
+//! use attnlearn::learn::{Heads, Checkpointing, Settings, Unwatched};
 //! use attnlearn::teacher::{TeacherSpec, TeacherStream};
 //! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 //!
@@ -32,7 +32,7 @@
 //!     let examples = TeacherStream::new(&teacher, 3, InputDistribution::Boolean, 2, None);
 //!     // The learner sees the stream, never the teacher.
 //!     let settings = Settings { heads: Heads::Given(1), most_examples: 1000, ..Settings::default() };
-//!     let answer = settings.check(&examples, "examples", &Keeping::default())?.run(&examples, &Unwatched)?;
+//!     let answer = settings.check(&examples, "examples", &Checkpointing::default())?.run(&examples, &Unwatched)?;
 //!     assert!(answer.recovered, "{}", answer.outcome);
 //!     let found = answer.layer.expect("a recovered run has a layer");
 //!     assert!(teacher.distance(&found)?.worst_theta() < 1e-8);

@@ -8,7 +8,7 @@ use attnlearn::data::ExampleSource;
 use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
 use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Mask};
-use attnlearn::learn::{Answer, Heads, Keeping, Method, Settings, Watch};
+use attnlearn::learn::{Answer, Checkpointing, Heads, Method, Settings, Watch};
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +118,7 @@ pub fn agreement(
 
 fn phases(source: &dyn ExampleSource, settings: Settings, stop: &(dyn Fn() -> bool + Sync)) -> Result<Answer> {
     let settings = Settings { method: Method::Sculpt, ..settings };
-    settings.check(source, "examples", &Keeping::default())?.run(source, &Stopped(stop))
+    settings.check(source, "examples", &Checkpointing::default())?.run(source, &Stopped(stop))
 }
 
 /// Nobody watches, but it can be stopped.

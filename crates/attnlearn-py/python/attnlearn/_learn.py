@@ -389,31 +389,29 @@ def learn_attention(
     kept = None if checkpoint is None else as_path(checkpoint)
     if kept is None and searches and not resume:
         kept = os.path.join(tempfile.gettempdir(), f"attnlearn-{os.getpid()}-{secrets.token_hex(4)}.checkpoint")
+    wanted: dict[str, Any] = {
+        "heads": count,
+        "method": method,
+        "seed": whole(seed, "seed", 0, 2**64 - 1),
+        "delta": real(delta, "delta"),
+        "most_examples": limit,
+        "held_out": whole(held_out, "held_out"),
+        "memory": _memory(memory),
+        "rank": _rank(rank, "rank"),
+        "value_rank": _rank(value_rank, "value_rank"),
+        "biases": _biases(biases),
+        "causal": bool(causal),
+        "noise": bool(noise),
+        "time_limit": None if time_limit is None else real(time_limit, "time_limit"),
+        "polish": bool(polish),
+        "linear_programs": bool(linear_programs),
+        "sculpture": bool(sculpture),
+        "checkpoint": kept,
+        "resume": bool(resume),
+    }
     with Watching(progress) as watching:
         try:
-            found = _native.learn(
-                inputs,
-                outputs,
-                heads=count,
-                method=method,
-                seed=whole(seed, "seed", 0, 2**64 - 1),
-                delta=real(delta, "delta"),
-                most_examples=limit,
-                held_out=whole(held_out, "held_out"),
-                memory=_memory(memory),
-                rank=_rank(rank, "rank"),
-                value_rank=_rank(value_rank, "value_rank"),
-                biases=_biases(biases),
-                causal=bool(causal),
-                noise=bool(noise),
-                time_limit=None if time_limit is None else real(time_limit, "time_limit"),
-                polish=bool(polish),
-                linear_programs=bool(linear_programs),
-                sculpture=bool(sculpture),
-                checkpoint=kept,
-                resume=bool(resume),
-                progress=watching.native,
-            )
+            found = _native.learn(inputs, outputs, wanted, watching.native)
         except KeyboardInterrupt:
             if kept is not None and os.path.exists(kept):
                 raise Interrupted(kept) from None

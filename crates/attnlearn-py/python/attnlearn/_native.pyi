@@ -262,9 +262,9 @@ def from_pretrained(path: str | PathLike[str], layer: SupportsIndex = 0, heads: 
     An attention layer out of a transformer's checkpoint, and where it was found, as JSON.
     """
 
-def learn(x: "numpy.ndarray", y: "numpy.ndarray", *, heads: tuple[str, SupportsIndex, SupportsIndex], method: str, seed: SupportsIndex, delta: SupportsFloat | SupportsIndex, most_examples: SupportsIndex, held_out: SupportsIndex, memory: SupportsFloat | SupportsIndex | None = None, rank: str | None = None, value_rank: str | None = None, biases: str | None = None, causal: bool = False, noise: bool = False, time_limit: SupportsFloat | SupportsIndex | None = None, polish: bool = True, linear_programs: bool = False, sculpture: bool = False, checkpoint: str | PathLike[str] | None = None, resume: bool = False, progress: Any | None = None) -> Learned:
+def learn(x: "numpy.ndarray", y: "numpy.ndarray", wanted: "dict[str, object]", progress: Any | None = None) -> Learned:
     """
-    Learns a layer from examples. `heads` is `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
+    Learns a layer from examples, as the settings say.
     """
 
 def random_layer(d: SupportsIndex, heads: SupportsIndex, *, d_out: SupportsIndex | None = None, norm: SupportsFloat | SupportsIndex = 6.0, rank: SupportsIndex | None = None, seed: SupportsIndex = 0) -> Layer:

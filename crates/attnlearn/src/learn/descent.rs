@@ -1,8 +1,8 @@
 //! The practical learner, from examples that have been shared out to a layer and its certificate; and how much of what is left unexplained is noise.
 
 use super::answer::{Answer, Details, Search, notes};
+use super::checkpointing::Checkpointing;
 use super::ending::Ending;
-use super::keeping::Keeping;
 use super::lack_of_fit::Look;
 use super::limit::Limited;
 use super::noise::Noise;
@@ -25,7 +25,7 @@ const RECOVERED: f64 = 1e-12;
 /// What has been checked.
 pub(super) struct Descent {
     pub wanted: Wanted,
-    pub keeping: Keeping,
+    pub checkpointing: Checkpointing,
     /// Whether outputs are noisy.
     pub noise: bool,
     pub delta: f64,
@@ -134,8 +134,8 @@ impl Descent {
 
     /// Searches to the end or until time is up, whether it is; and keeps the search every minute and when it is stopped.
     fn search(&self, prepared: &Prepared, watch: &Limited<'_>) -> Result<(Outcome, bool)> {
-        let mut learner = match &self.keeping.checkpoint {
-            Some(path) if self.keeping.resume => {
+        let mut learner = match &self.checkpointing.file {
+            Some(path) if self.checkpointing.resume => {
                 let bytes = fs::read(path).map_err(|e| Error::io(path, e))?;
                 Learner::resume(prepared, self.wanted.clone(), &bytes, &path.display().to_string())?
             }
@@ -151,7 +151,7 @@ impl Descent {
                 }
                 Ok(false) => {}
                 Err(Error::Interrupted) if watch.passed() => {
-                    let checkpoint = self.keeping.checkpoint.as_deref();
+                    let checkpoint = self.checkpointing.file.as_deref();
                     checkpoint.map_or(Ok(()), |path| learner.save(path))?;
                     watch.tell(Event::OutOfTime { checkpoint });
                     return Ok((learner.stop()?, true));
@@ -167,13 +167,13 @@ impl Descent {
                 watch.tell(Event::Tried(&learner.tries[tried - 1]));
             }
             watch.tell(Event::Step(&learner));
-            if let (Some(path), true) = (&self.keeping.checkpoint, saved.elapsed() >= self.keeping.interval()) {
+            if let (Some(path), true) = (&self.checkpointing.file, saved.elapsed() >= self.checkpointing.interval()) {
                 learner.save(path)?;
                 saved = Instant::now();
             }
         }
         // What follows may be stopped too, and then goes on from here.
-        if let Some(path) = &self.keeping.checkpoint {
+        if let Some(path) = &self.checkpointing.file {
             learner.save(path)?;
         }
         Ok((learner.outcome()?, false))
@@ -181,14 +181,14 @@ impl Descent {
 
     /// Keeps the search and the best layer so far.
     fn stopped(&self, learner: &Learner<'_>, watch: &dyn Watch) -> Result<()> {
-        let Some(checkpoint) = &self.keeping.checkpoint else { return Ok(()) };
+        let Some(checkpoint) = &self.checkpointing.file else { return Ok(()) };
         learner.save(checkpoint)?;
         let (layer, nmse) = learner.best_so_far()?;
-        let path = self.keeping.layer.as_deref();
+        let path = self.checkpointing.layer.as_deref();
         if let Some(path) = path {
             layer.save(path, &self.notes("interrupted", nmse, learner.examples()))?;
         }
-        watch.tell(Event::Kept { checkpoint, layer: path, nmse });
+        watch.tell(Event::Checkpointed { checkpoint, layer: path, nmse });
         Ok(())
     }
 }

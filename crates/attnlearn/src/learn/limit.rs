@@ -37,7 +37,7 @@ impl Watch for Limited<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
-    use super::super::{Keeping, Method, Settings, Unwatched};
+    use super::super::{Checkpointing, Method, Settings, Unwatched};
     use super::*;
     use crate::data::InputDistribution;
     use crate::descend::End;
@@ -87,11 +87,11 @@ mod tests {
             let checkpoint = folder.path().join(format!("{seed}.checkpoint"));
             let run = |limit: Option<f64>, resume: bool| {
                 let settings = Settings { method: Method::Descend, seed, time_limit: limit, ..Settings::default() };
-                let keeping = Keeping { checkpoint: Some(checkpoint.clone()), layer: None, resume, every: None };
-                let (plan, told) = (settings.check(&examples, "test", &keeping).unwrap(), Told::default());
+                let checkpointing = Checkpointing { file: Some(checkpoint.clone()), layer: None, resume, every: None };
+                let (plan, told) = (settings.check(&examples, "test", &checkpointing).unwrap(), Told::default());
                 let found = plan.run(&examples, &told).unwrap();
                 if !found.unfinished {
-                    plan.forget().unwrap();
+                    plan.remove_checkpoint().unwrap();
                 }
                 (found, told.0.into_inner().unwrap())
             };

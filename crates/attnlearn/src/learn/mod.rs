@@ -19,29 +19,29 @@
 
 mod answer;
 mod budget;
+mod checkpointing;
 mod descent;
 mod ending;
-mod keeping;
 mod lack_of_fit;
 mod limit;
 mod noise;
 mod parts;
+mod progress;
 mod report;
 mod settings;
 mod split;
-mod telling;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use answer::{Answer, Details, Phases, Search};
-pub use keeping::{Keeping, checkpoint_beside};
+pub use checkpointing::{Checkpointing, checkpoint_beside};
 pub use lack_of_fit::{Dependence, LackOfFit, Verdict};
 pub use noise::{Noise, Short};
 pub use parts::Parts;
+pub use progress::{Progress, describe};
 pub use report::{Report, SettingsReport};
 pub use settings::{FEWEST_FOR_PHASES, Heads, Method, Settings};
-pub use telling::{Live, told};
 pub use watch::{Event, Unwatched, Watch};
 
 use crate::data::{Block, ExampleSource, Shape, Watched, scan};
@@ -75,7 +75,7 @@ enum Route {
 }
 
 impl Plan {
-    /// Learns from the source that the settings were checked against. The search that was kept meanwhile stays until it is [forgotten](Self::forget).
+    /// Learns from the source that the settings were checked against. Its checkpoint stays until it is [removed](Self::remove_checkpoint).
     pub fn run(&self, source: &dyn ExampleSource, watch: &dyn Watch) -> Result<Answer> {
         if self.checked != (source.shape(), source.len()) {
             return Err(Error::input("examples", "others than those that were checked", "check the settings against these"));
@@ -85,27 +85,27 @@ impl Plan {
             Route::Sculpt(settings) => return self.phases_alone(settings, source, begun, watch),
             Route::Descend(descent, sculpt) => (descent, sculpt),
         };
-        let _claim = descent.keeping.claim()?;
+        let _claim = descent.checkpointing.claim()?;
         let (mut sides, learn) = self.shared_in_memory(source, watch)?;
         let limited = Limited::new(watch, self.limit);
         let (mut found, choose) = descent.learn(learn, sides.take_choose(), &limited)?;
         sides.choose = choose;
         let nmse = found.chosen_by;
         let stopped = |error: Error| {
-            if let (Error::Interrupted, Some(checkpoint)) = (&error, descent.keeping.checkpoint.as_deref()) {
-                watch.tell(Event::Kept { checkpoint, layer: descent.keeping.layer.as_deref(), nmse });
+            if let (Error::Interrupted, Some(checkpoint)) = (&error, descent.checkpointing.file.as_deref()) {
+                watch.tell(Event::Checkpointed { checkpoint, layer: descent.checkpointing.layer.as_deref(), nmse });
             }
             error
         };
         if !found.explains() {
             // The search is kept, being over, until the answer is safe: who stops what follows continues with it.
-            descent.keeping.keep(&found.outcome.layer, &found.notes)?;
+            descent.checkpointing.save_layer(&found.outcome.layer, &found.notes)?;
         }
         if let Some(settings) = sculpt.as_ref().filter(|_| !found.explains() && !found.out_of_time) {
             watch.tell(Event::NotByDescent(&found.text()));
             match self.sculpt(settings, source, &sides, begun, &limited) {
                 Err(Error::Interrupted) if limited.passed() => {
-                    watch.tell(Event::OutOfTime { checkpoint: descent.keeping.checkpoint.as_deref() });
+                    watch.tell(Event::OutOfTime { checkpoint: descent.checkpointing.file.as_deref() });
                     found.out_of_time = true;
                 }
                 Err(Error::Interrupted) => return Err(stopped(Error::Interrupted)),
@@ -121,10 +121,10 @@ impl Plan {
         descent.certified(found, &sides.certify, sides.parts, begun, watch).map_err(stopped)
     }
 
-    /// Removes the search that was kept: it is over, and its answer safe.
-    pub fn forget(&self) -> Result<()> {
+    /// Removes the checkpoint: the search is over, and its answer safe.
+    pub fn remove_checkpoint(&self) -> Result<()> {
         match &self.route {
-            Route::Descend(descent, _) => descent.keeping.forget(),
+            Route::Descend(descent, _) => descent.checkpointing.remove(),
             Route::Sculpt(_) => Ok(()),
         }
     }

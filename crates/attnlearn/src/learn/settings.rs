@@ -1,8 +1,8 @@
 //! What can be asked for, and which learner it belongs to.
 
 use super::budget;
+use super::checkpointing::Checkpointing;
 use super::descent::Descent;
-use super::keeping::Keeping;
 use super::split::Division;
 use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
@@ -12,6 +12,7 @@ use crate::layer::Mask;
 use crate::memory::{ask, numbers};
 use crate::sculpt::{self, ValidSettings};
 use crate::{Error, Result};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// How to learn.
@@ -35,6 +36,25 @@ pub enum Heads {
     Auto(Option<usize>),
     /// All from the first to the second.
     Range(usize, usize),
+}
+
+/// `3`, `auto`, `auto:MOST`, `4..12`.
+impl FromStr for Heads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || "give a number of heads, a range FIRST..LAST, auto or auto:MOST".to_owned();
+        let number = |text: &str| text.parse().map_err(|_| bad());
+        if let Some((first, last)) = text.split_once("..") {
+            return Ok(Self::Range(number(first)?, number(last)?));
+        }
+        match text.split_once(':') {
+            None if text == "auto" => Ok(Self::Auto(None)),
+            None => number(text).map(Self::Given),
+            Some(("auto", most)) => Ok(Self::Auto(Some(number(most)?))),
+            Some(_) => Err(bad()),
+        }
+    }
 }
 
 impl Heads {
@@ -141,7 +161,7 @@ fn attention_bytes(k: usize, heads: usize) -> u128 {
 
 impl Settings {
     /// Checks the settings against a source of examples, which errors call `place`.
-    pub fn check(self, source: &dyn ExampleSource, place: &str, keeping: &Keeping) -> Result<Plan> {
+    pub fn check(self, source: &dyn ExampleSource, place: &str, checkpointing: &Checkpointing) -> Result<Plan> {
         check_size(source.shape(), source.len(), place)?;
         if !(self.delta > 0.0 && self.delta < 1.0) {
             return Err(Error::input("--delta", format!("{}", self.delta), "give a number between 0 and 1"));
@@ -173,18 +193,18 @@ impl Settings {
                 let problem = "the six phases have nothing to show before they end";
                 Err(Error::input("--time-limit", problem, "leave it out, or use --method descend"))
             }
-            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => match keeping.given() {
+            (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => match checkpointing.given() {
                 Some(flag) => refuse(flag, "descend"),
                 None => plan(Route::Sculpt(self.sculpt(source)?)),
             },
             (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
-                plan(Route::Descend(Box::new(self.descent(source, memory, keeping)?), None))
+                plan(Route::Descend(Box::new(self.descent(source, memory, checkpointing)?), None))
             }
             (Method::Auto, None, None) => {
                 // The six phases want examples by the ten thousand.
                 let many = source.len().unwrap_or(u64::MAX).min(self.most_examples) >= FEWEST_FOR_PHASES;
                 let sculpt = if many { self.sculpt(source).ok() } else { None };
-                plan(Route::Descend(Box::new(self.descent(source, memory, keeping)?), sculpt))
+                plan(Route::Descend(Box::new(self.descent(source, memory, checkpointing)?), sculpt))
             }
         }
     }
@@ -239,7 +259,7 @@ impl Settings {
         settings.check(&Watched::new(source, &watch::Silent(&watch::Unwatched)).at_most(self.most_examples))
     }
 
-    fn descent(&self, source: &dyn ExampleSource, memory: u64, keeping: &Keeping) -> Result<Descent> {
+    fn descent(&self, source: &dyn ExampleSource, memory: u64, checkpointing: &Checkpointing) -> Result<Descent> {
         let strategy = StrategySettings { seed: self.seed, ..StrategySettings::default() };
         let pass_numbers = strategy.pass_numbers.min(budget::most_numbers(memory));
         let strategy = StrategySettings { pass_numbers, ..strategy };
@@ -252,6 +272,22 @@ impl Settings {
             strategy,
         };
         wanted.check(source.shape())?;
-        Ok(Descent { wanted, keeping: keeping.check()?, noise: self.noise, delta: self.delta })
+        Ok(Descent { wanted, checkpointing: checkpointing.check()?, noise: self.noise, delta: self.delta })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_and_ranks_are_read_as_they_are_written() {
+        assert_eq!(
+            ["3", "auto:5", "auto", "4..12"].map(str::parse),
+            [Ok(Heads::Given(3)), Ok(Heads::Auto(Some(5))), Ok(Heads::Auto(None)), Ok(Heads::Range(4, 12))]
+        );
+        assert!(["", "-1", "two", "auto:", "some:2", "..", "3..", "a..b"].iter().all(|bad| bad.parse::<Heads>().is_err()));
+        assert_eq!(["8", "full", "auto"].map(str::parse), [Ok(Rank::Given(8)), Ok(Rank::Full), Ok(Rank::Auto)]);
+        assert!(["", "-1", "low"].iter().all(|bad| bad.parse::<Rank>().is_err()));
     }
 }

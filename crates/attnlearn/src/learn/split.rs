@@ -22,7 +22,7 @@
 //!
 //! # Memory
 //!
-//! `D` is counted up to `5·held out + 20 000` by keeping so many least keys: beyond, all that depends on it is known. The sides of certificate and choice are kept, and
+//! `D` is counted up to `5·held out + 20 000` by checkpointing so many least keys: beyond, all that depends on it is known. The sides of certificate and choice are kept, and
 //! the bit of every example that tells whether it is to learn from.
 
 use super::budget;

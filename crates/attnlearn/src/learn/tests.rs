@@ -37,7 +37,7 @@ fn with_outputs(batch: Batch<f64>, mut output: impl FnMut(&[f64]) -> f64) -> Bat
 }
 
 fn learn(batch: &Batch<f64>, settings: Settings) -> Result<Answer> {
-    settings.check(batch, "examples", &Keeping::default())?.run(batch, &Unwatched)
+    settings.check(batch, "examples", &Checkpointing::default())?.run(batch, &Unwatched)
 }
 
 /// What was told, in order.
@@ -70,7 +70,7 @@ fn plan(batch: &Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u64, (hel
     let strategy = StrategySettings { seed, effort: 0.2, redraws: 0, ..StrategySettings::default() };
     let wanted =
         Wanted { heads: HeadCount::Given(m), rank: Rank::Full, value_rank: Rank::Full, biases: Choice::No, mask, strategy };
-    let descent = Descent { wanted, keeping: Keeping::default(), noise: false, delta };
+    let descent = Descent { wanted, checkpointing: Checkpointing::default(), noise: false, delta };
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
     let route = Route::Descend(Box::new(descent), settings.check(batch).ok());
     Plan {
@@ -92,7 +92,7 @@ fn every_method_takes_its_route() {
         (Method::Sculpt, &["shared", "phases"], false),
     ] {
         let settings = Settings { method, heads: Heads::Given(1), ..Settings::default() };
-        let (heard, answer) = Heard::of(&settings.check(&batch, "examples", &Keeping::default()).unwrap(), &batch);
+        let (heard, answer) = Heard::of(&settings.check(&batch, "examples", &Checkpointing::default()).unwrap(), &batch);
         assert_eq!(heard, route, "{method:?}");
         assert_eq!(answer.search().is_some(), by_descent);
         assert!(answer.recovered && answer.outcome == "recovered", "{method:?}: {}", answer.outcome);
@@ -150,7 +150,8 @@ fn sizes_that_no_certificate_could_hold_are_refused_at_once() {
         odd.y[9 * example] = 1e90;
         let heard = Heard::default();
         let settings = Settings { heads: Heads::Given(1), ..Settings::default() };
-        let refused = settings.check(&odd, "examples", &Keeping::default()).unwrap().run(&odd, &heard).err().unwrap().to_string();
+        let refused =
+            settings.check(&odd, "examples", &Checkpointing::default()).unwrap().run(&odd, &heard).err().unwrap().to_string();
         assert!(refused.contains("their outputs are so large, 1e90 at most"), "{refused}");
     }
 }
@@ -164,11 +165,11 @@ fn what_cannot_be_learned_is_refused_before_examples_are_read() {
         (Settings { heads: Heads::Range(3, 2), ..Settings::default() }, "the range is empty"),
         (Settings { rank: Some(Rank::Given(4)), ..Settings::default() }, "above d"),
     ] {
-        let refused = settings.check(&batch, "examples", &Keeping::default()).err().unwrap().to_string();
+        let refused = settings.check(&batch, "examples", &Checkpointing::default()).err().unwrap().to_string();
         assert!(refused.contains(said), "{refused}");
     }
     let single = examples(&teacher(3, 1, 3.0, 3), 1, 200, 4);
-    let refused = Settings::default().check(&single, "examples", &Keeping::default()).err().unwrap().to_string();
+    let refused = Settings::default().check(&single, "examples", &Checkpointing::default()).err().unwrap().to_string();
     assert!(refused.contains("k = 1"), "{refused}");
 }
 

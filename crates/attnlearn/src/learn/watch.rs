@@ -27,7 +27,7 @@ pub enum Event<'a> {
     /// The search is done with a form.
     Tried(&'a Try),
     /// The search was stopped, and what there is kept.
-    Kept {
+    Checkpointed {
         /// Where it can be continued from.
         checkpoint: &'a Path,
         /// The best layer so far.

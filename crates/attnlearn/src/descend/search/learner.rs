@@ -21,6 +21,7 @@ use crate::hash::Hash;
 use crate::layer::{AttentionLayer, Mask};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// How many heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,19 @@ pub enum Rank {
     Full,
     /// What the examples ask for: see `learner.rs`.
     Auto,
+}
+
+/// `8`, `full`, `auto`.
+impl FromStr for Rank {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "full" => Ok(Self::Full),
+            number => number.parse().map(Self::Given).map_err(|_| "give a rank, full or auto".into()),
+        }
+    }
 }
 
 /// Yes, no, or what the examples say.

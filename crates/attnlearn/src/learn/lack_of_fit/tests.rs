@@ -1,6 +1,6 @@
 //! Functions that are no attention layer must not be called one with noise; layers with noise must be.
 
-use super::super::{Answer, Heads, Keeping, Method, Settings, Unwatched};
+use super::super::{Answer, Checkpointing, Heads, Method, Settings, Unwatched};
 use super::*;
 use crate::data::Shape;
 use crate::layer::{Head, Mask};
@@ -213,7 +213,7 @@ fn noisy(teacher: &AttentionLayer, k: usize, n: usize, kind: Noisy, share: f64, 
 
 fn learn(examples: &Batch<f64>, settings: Settings) -> Answer {
     let settings = Settings { method: Method::Descend, ..settings };
-    settings.check(examples, "test", &Keeping::default()).unwrap().run(examples, &Unwatched).unwrap()
+    settings.check(examples, "test", &Checkpointing::default()).unwrap().run(examples, &Unwatched).unwrap()
 }
 
 fn lack_of(found: &Answer) -> Option<LackOfFit> {

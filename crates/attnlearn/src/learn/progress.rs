@@ -1,4 +1,4 @@
-//! What goes on, in words.
+//! The progress of a search, in words.
 
 use crate::descend::{Learner, Stage, Try};
 use crate::words::{duration, error, plural};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const COUNTED: Duration = Duration::from_secs(10);
 
 /// A form that was tried, on one line.
-pub fn told(one: &Try) -> String {
+pub fn describe(one: &Try) -> String {
     let form = &one.form;
     let rank = form.rank.map_or(String::new(), |r| format!(" of rank {r}"));
     let biases = if form.bias { " with biases" } else { "" };
@@ -16,14 +16,14 @@ pub fn told(one: &Try) -> String {
 }
 
 /// The line that tells what goes on.
-pub struct Live {
+pub struct Progress {
     /// Step of descent and when it was made, to tell the rate.
     since: (usize, Instant),
     counted: Option<Instant>,
     in_use: Option<usize>,
 }
 
-impl Live {
+impl Progress {
     /// From the beginning.
     pub fn new(learner: &Learner<'_>) -> Self {
         Self { since: (step(learner).unwrap_or(0), Instant::now()), counted: None, in_use: None }

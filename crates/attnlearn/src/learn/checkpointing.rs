@@ -1,4 +1,4 @@
-//! Where a search is kept while it goes on, so that it can be continued bit for bit.
+//! Checkpoints of a search: where they go and how often, so that it can be continued bit for bit.
 
 use crate::files::{AtomicFile, Claim};
 use crate::layer::AttentionLayer;
@@ -12,11 +12,11 @@ use std::time::Duration;
 /// Time between two checkpoints, if nothing else is said.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is kept of a search, and where.
+/// What is kept of a search, where and how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keeping {
+pub struct Checkpointing {
     /// The search itself, every minute (or [`Self::every`]), when it is stopped and when it is over. Beside the layer if that has a place and this has none.
-    pub checkpoint: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// The best layer so far, when it is stopped.
     pub layer: Option<PathBuf>,
     /// Whether to continue the search that is kept there.
@@ -25,21 +25,18 @@ pub struct Keeping {
     pub every: Option<Duration>,
 }
 
-impl Keeping {
+impl Checkpointing {
     /// The first setting given, by the name of its flag.
     pub(super) fn given(&self) -> Option<&'static str> {
-        let flags = [
-            ("--checkpoint", self.checkpoint.is_some()),
-            ("--resume", self.resume),
-            ("--checkpoint-every", self.every.is_some()),
-        ];
+        let flags =
+            [("--checkpoint", self.file.is_some()), ("--resume", self.resume), ("--checkpoint-every", self.every.is_some())];
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
     /// With a checkpoint wherever there can be one; fails now if it cannot be written later, or if there is none to continue.
     pub(super) fn check(&self) -> Result<Self> {
-        let checkpoint = self.checkpoint.clone().or_else(|| self.layer.as_deref().map(checkpoint_beside));
-        if let Some(path) = &checkpoint {
+        let file = self.file.clone().or_else(|| self.layer.as_deref().map(checkpoint_beside));
+        if let Some(path) = &file {
             // While another run keeps its search here, it is neither to be continued nor removed.
             drop(Claim::take(path)?);
             if self.resume != path.exists() {
@@ -56,11 +53,11 @@ impl Keeping {
         } else if self.resume {
             return Err(Error::input("--resume", "there is no search to continue", "name it with --checkpoint"));
         }
-        Ok(Self { checkpoint, ..self.clone() })
+        Ok(Self { file, ..self.clone() })
     }
 
     /// Writes what was found, before something else is tried.
-    pub(super) fn keep(&self, layer: &AttentionLayer, notes: &BTreeMap<String, String>) -> Result<()> {
+    pub(super) fn save_layer(&self, layer: &AttentionLayer, notes: &BTreeMap<String, String>) -> Result<()> {
         self.layer.as_deref().map_or(Ok(()), |path| layer.save(path, notes))
     }
 
@@ -71,12 +68,12 @@ impl Keeping {
 
     /// Claims the checkpoint: two searches that keep themselves in one place would lose one another's.
     pub(super) fn claim(&self) -> Result<Option<Claim>> {
-        self.checkpoint.as_deref().map(Claim::take).transpose()
+        self.file.as_deref().map(Claim::take).transpose()
     }
 
     /// Removes the checkpoint: the search is over.
-    pub(super) fn forget(&self) -> Result<()> {
-        match self.checkpoint.as_deref().map(|path| (path, fs::remove_file(path))) {
+    pub(super) fn remove(&self) -> Result<()> {
+        match self.file.as_deref().map(|path| (path, fs::remove_file(path))) {
             Some((path, Err(e))) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, e)),
             _ => Ok(()),
         }
