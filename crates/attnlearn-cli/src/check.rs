@@ -5,6 +5,7 @@ use crate::console::{Console, error};
 use crate::import::UNCONFIRMED;
 use crate::output::Files;
 use crate::session::Session;
+use crate::values;
 use attnlearn::degeneracy::{Condition, Conditions, Verdict};
 use attnlearn::layer::AttentionLayer;
 use attnlearn::transformer::{ModelFile, Request};
@@ -135,7 +136,7 @@ impl Args {
                     layers.push((name, imported.layer));
                 }
                 Err(e @ Error::Input { .. }) => {
-                    refused.push(Refused { layer: name, why: e.to_string() });
+                    refused.push(Refused { layer: name, why: e.told(&values::flag) });
                     first.get_or_insert(e);
                 }
                 Err(e) => return Err(e),

@@ -4,7 +4,7 @@ use crate::output::Files;
 use crate::session::{Colour, Session};
 use crate::{
     apply, check, compare, completions, demo, export, fit, generate, import, inspect, interrupt, lab, learn, man, predict, score,
-    verify,
+    values, verify,
 };
 use attnlearn::Error;
 use clap::error::ErrorKind;
@@ -156,7 +156,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Shown => Ok(()),
             Self::Usage(message) => f.write_str(message),
-            Self::Run(error) => error.fmt(f),
+            Self::Run(error) => f.write_str(&error.told(&values::flag)),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::learn_watch::LearnWatch;
 use crate::output::Files;
 use crate::report;
 use crate::session::Session;
-use crate::{interrupt, output, page};
+use crate::{interrupt, output, page, values};
 use attnlearn::Result;
 use attnlearn::data::InputDistribution;
 use attnlearn::layer::AttentionLayer;
@@ -141,7 +141,7 @@ impl Plan {
         if answer.recovered {
             return Ok(Ending::Done);
         }
-        session.insist(&answer.outcome);
+        session.insist(&answer.outcome.told(&values::flag));
         Ok(Ending::NotRecovered)
     }
 

@@ -212,6 +212,7 @@ impl Plan {
         if let Some(search) = answer.search().filter(|search| matches!(search.wanted.heads, HeadCount::Range(..))) {
             curve(session, search);
         }
+        let outcome = answer.outcome.told(&values::flag);
         report::say_answer(&session.console, &answer);
         session.console.gap();
         let written = answer.save(&self.output)?;
@@ -229,7 +230,7 @@ impl Plan {
             page::write(&self.page(&answer, path, written, session), path)?;
             session.console.say(format!("wrote {}", path.display()));
         }
-        session.publish("learn", &answer.report(layer))?;
+        session.publish("learn", &answer.report(layer).with_outcome(outcome.clone()))?;
         // All that there is to say is safe now; a search that was ended by the clock may go on.
         if !answer.unfinished {
             self.learning.remove_checkpoint()?;
@@ -237,7 +238,7 @@ impl Plan {
         if answer.recovered {
             return Ok(Ending::Done);
         }
-        session.insist(&answer.outcome);
+        session.insist(&outcome);
         Ok(Ending::NotRecovered)
     }
 

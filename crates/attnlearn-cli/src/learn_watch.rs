@@ -5,6 +5,7 @@ use crate::interrupt;
 use crate::progress::{Bar, PhaseWatch};
 use crate::report;
 use crate::session::Session;
+use crate::values::flag;
 use attnlearn::learn::{Event, Progress, Watch, describe};
 use attnlearn::sculpt::Watch as _;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -87,7 +88,7 @@ impl Watch for LearnWatch<'_> {
             Event::Read(examples) => self.shown().0.advance(examples),
             Event::PassEnded => *self.shown() = (Bar::hidden(), None),
             Event::Shared(parts) => {
-                console.say(parts);
+                console.say(parts.text().told(&flag));
                 *self.shown() = (self.session.spinner(), None);
             }
             Event::Step(learner) => {
@@ -119,7 +120,7 @@ impl Watch for LearnWatch<'_> {
             }
             Event::NotByPhases(why) => {
                 *self.shown() = (Bar::hidden(), None);
-                console.say(format!("the six phases: {why}; the answer of descent stays"));
+                console.say(format!("the six phases: {}; the answer of descent stays", why.told(&flag)));
             }
             Event::Sculpt { examples: Some(n), shape } => {
                 console.say(format!("{} examples, k = {}, d = {}, d_out = {}", grouped(n), shape.k, shape.d, shape.d_out));

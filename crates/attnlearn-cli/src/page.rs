@@ -1,6 +1,7 @@
 //! `--report FILE`: one run of a learner as a page that opens in a browser.
 
 use crate::console::{duration, error, grouped};
+use crate::values::flag;
 use attnlearn::Result;
 use attnlearn::certify::{Bound, Certificate};
 use attnlearn::data::Shape;
@@ -72,7 +73,7 @@ impl Run<'_> {
         ] {
             page.notes.extend(nmse.map(|nmse| format!("{when} the polish: held-out NMSE {}.", error(nmse))));
         }
-        page.notes.extend(answer.parts.map(|parts| format!("{parts}.")));
+        page.notes.extend(answer.parts.map(|parts| format!("{}.", parts.text().told(&flag))));
         match &answer.details {
             Details::Search(search) => {
                 page.tables.insert(0, try_table(search));
@@ -97,7 +98,7 @@ impl Run<'_> {
         let mut page = RunPage {
             title: self.title.to_owned(),
             subtitle: format!("F(X) = Σ_i softmax(X Θ_i Xᵀ) X W_i, learned from examples by {method}."),
-            outcome: answer.outcome.clone(),
+            outcome: answer.outcome.told(&flag),
             good: answer.recovered,
             facts: vec![
                 fact("attnlearn", env!("CARGO_PKG_VERSION").into()),

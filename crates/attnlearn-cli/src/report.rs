@@ -1,6 +1,7 @@
 //! How a run of a learner is told: a line a phase, the outcome, the errors, the certificate.
 
 use crate::console::{Console, duration, error, grouped, plural};
+use crate::values::flag;
 use attnlearn::certify::Certificate;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::learn::Answer;
@@ -35,7 +36,8 @@ pub fn say_answer(console: &Console, answer: &Answer) {
 
 /// How the run ended, and the held-out errors: with the six phases before and after the polish.
 pub fn say_outcome(console: &Console, answer: &Answer) {
-    let text = if answer.recovered { console.good(&answer.outcome) } else { console.bad(&answer.outcome) };
+    let text = answer.outcome.told(&flag);
+    let text = if answer.recovered { console.good(&text) } else { console.bad(&text) };
     console.gap();
     console.say(format!("outcome        {text} ({} examples, {})", grouped(answer.examples), duration(answer.seconds)));
     let errors = |layer: &AttentionLayer, nmse: f64| format!("{}, {}", error(nmse), plural(layer.heads().len(), "head"));

@@ -5,6 +5,7 @@ use attnlearn::features::ridge::Ridge;
 use attnlearn::files::Dtype;
 use attnlearn::layer::AttentionLayer;
 use attnlearn::teacher::Family;
+use attnlearn::words::{Setting, Value};
 use attnlearn::{Error, Result};
 use clap::ValueEnum;
 use std::time::Duration;
@@ -68,6 +69,16 @@ impl From<Number> for Dtype {
             Number::F32 => Self::F32,
             Number::F64 => Self::F64,
         }
+    }
+}
+
+/// A setting as people write it here: `--memory 0.5`, `--resume`, `--no-polish`.
+pub fn flag(setting: &Setting) -> String {
+    let name = setting.name.replace('_', "-");
+    match &setting.value {
+        None | Some(Value::Switch(true)) => format!("--{name}"),
+        Some(Value::Switch(false)) => format!("--no-{name}"),
+        Some(Value::Given(value)) => format!("--{name} {value}"),
     }
 }
 
@@ -167,6 +178,13 @@ mod tests {
         for bad in ["", "-1", "1.5", "1e300", "NaN", "many"] {
             assert!(count(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn settings_are_flags() {
+        let settings = [Setting::new("most_examples"), Setting::to("memory", 0.5), Setting::switch("resume", true)];
+        assert_eq!(settings.map(|s| flag(&s)), ["--most-examples", "--memory 0.5", "--resume"]);
+        assert_eq!(flag(&Setting::switch("polish", false)), "--no-polish");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Plan {
         };
         let certificate = certificate.map_err(|e| match e {
             // An example is named by its number alone.
-            Error::Input { place, problem, remedy } if place.starts_with("example ") => {
+            Error::Input { place, problem, remedy } if place.to_string().starts_with("example ") => {
                 Error::input(format!("{}, {place}", self.place), problem, remedy)
             }
             other => other,

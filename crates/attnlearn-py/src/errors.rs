@@ -1,6 +1,7 @@
-//! Errors of the library as exceptions, in its own words. Where those name a flag of the program, Python has an argument of that name.
+//! Errors of the library as exceptions, in its own words; the settings that they name are arguments here.
 
 use attnlearn::Error;
+use attnlearn::words::{Setting, Value};
 use pyo3::PyErr;
 use pyo3::exceptions::{PyFileNotFoundError, PyIsADirectoryError, PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use std::any::Any;
@@ -9,8 +10,8 @@ use std::any::Any;
 pub fn raise(error: Error) -> PyErr {
     match error {
         Error::Input { ref problem, .. } => {
-            let message = pythonic(&error.to_string());
-            match problem.as_str() {
+            let message = error.told(&argument);
+            match problem.to_string().as_str() {
                 "does not exist" => PyFileNotFoundError::new_err(message),
                 "is a directory" => PyIsADirectoryError::new_err(message),
                 _ => PyValueError::new_err(message),
@@ -32,28 +33,13 @@ pub fn fault(panic: &(dyn Any + Send)) -> PyErr {
     PyRuntimeError::new_err(format!("attnlearn: internal error ({said}); please report it with the call that led to it"))
 }
 
-/// `--value-rank` as `value_rank`.
-pub fn pythonic(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("--") {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        let flag = after[2..].split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default();
-        let starts_a_word = before.chars().next_back().is_none_or(|c| c.is_whitespace() || c == '(' || c == '`');
-        if flag.is_empty() || !starts_a_word {
-            out.push_str("--");
-            rest = &after[2..];
-            continue;
-        }
-        match flag {
-            "no-polish" => out.push_str("polish=False"),
-            "resume" => out.push_str("resume=True"),
-            "noise" => out.push_str("noise=True"),
-            _ => out.push_str(&flag.replace('-', "_")),
-        }
-        rest = &after[2 + flag.len()..];
+/// A setting as an argument: `value_rank`, `resume=True`, `memory 0.5`.
+pub fn argument(setting: &Setting) -> String {
+    let name = setting.name;
+    match &setting.value {
+        None => name.to_owned(),
+        Some(Value::Switch(true)) => format!("{name}=True"),
+        Some(Value::Switch(false)) => format!("{name}=False"),
+        Some(Value::Given(value)) => format!("{name} {value}"),
     }
-    out.push_str(rest);
-    out
 }

@@ -2,7 +2,7 @@
 
 use crate::arrays::{Array, array};
 use crate::call::{Line, quick, run};
-use crate::errors::{pythonic, raise};
+use crate::errors::raise;
 use crate::layer::text;
 use attnlearn::Error;
 use attnlearn::features::ridge::{self, Accuracy, Checkpoint, Gram, Options, Ridge, Solver, Stage};
@@ -229,8 +229,8 @@ impl Model {
 
     /// What is to be warned of, if anything.
     #[getter]
-    fn warning(&self) -> Option<String> {
-        self.how.as_ref().filter(|how| !how.reached).map(|_| pythonic(NOT_REACHED))
+    fn warning(&self) -> Option<&'static str> {
+        self.how.as_ref().filter(|how| !how.reached).map(|_| NOT_REACHED)
     }
 
     /// Predictions `[n, t]`.
@@ -295,7 +295,7 @@ pub fn fit(
             Some(Checkpoint::new(path, map, *precision).map_err(raise)?)
         }
         (Some(_), _) => {
-            return Err(raise(Error::input("--checkpoint", "it is for --solver gram", "leave it out, or use that solver")));
+            return Err(raise(Error::input("checkpoint", "it is for solver gram", "leave it out, or use that solver")));
         }
         (None, _) => None,
     };

@@ -2,7 +2,7 @@
 
 use crate::arrays::Array;
 use crate::call::{Line, run};
-use crate::errors::{pythonic, raise};
+use crate::errors::{argument, raise};
 use crate::layer::{Layer, text};
 use attnlearn::Error;
 use attnlearn::certify::{CertifySettings, certify as certify_layer};
@@ -40,7 +40,7 @@ impl Learned {
     /// How it ended, in words.
     #[getter]
     fn outcome(&self) -> String {
-        pythonic(&self.answer.outcome)
+        self.answer.outcome.told(&argument)
     }
 
     /// Whether the layer was recovered.
@@ -69,7 +69,7 @@ impl Learned {
 
     /// Everything as JSON: what `attnlearn learn --json` writes.
     fn report(&self) -> PyResult<String> {
-        text(&self.answer.report(None))
+        text(&self.answer.report(None).with_outcome(self.outcome()))
     }
 
     /// The best layer as the contents of its file, if there is one.
@@ -97,7 +97,7 @@ impl Watch for Told<'_> {
             Event::Pass { what, examples } => line.live(what, 0, examples),
             Event::Read(examples) => line.advance(examples),
             Event::PassEnded | Event::PhasesBegin => {}
-            Event::Shared(parts) => line.say(pythonic(&parts.to_string())),
+            Event::Shared(parts) => line.say(parts.text().told(&argument)),
             Event::Step(learner) => {
                 if let Ok(mut progress) = self.progress.lock() {
                     line.live(progress.get_or_insert_with(|| Progress::new(learner)).line(learner), 0, 0);
@@ -116,9 +116,9 @@ impl Watch for Told<'_> {
                     line.say(format!("time is up: kept the search in {}, continue with resume=True", path.display()));
                 }
             }
-            Event::NotByDescent(why) => line.say(format!("descent: {}; now the six phases", pythonic(why))),
+            Event::NotByDescent(why) => line.say(format!("descent: {why}; now the six phases")),
             Event::NotByPhases(why) => {
-                line.say(format!("the six phases: {}; the answer of descent stays", pythonic(&why.to_string())));
+                line.say(format!("the six phases: {}; the answer of descent stays", why.told(&argument)));
             }
             Event::Sculpt { examples, shape } => {
                 let examples = examples.map_or("endless".into(), grouped);

@@ -1,6 +1,6 @@
 //! Errors: what is wrong, where, and what to do about it, on one line.
 
-use crate::words::cut;
+use crate::words::{Setting, Wording};
 use std::path::Path;
 
 /// The result of everything that can meet bad input.
@@ -12,12 +12,12 @@ pub enum Error {
     /// Something given by the user cannot be used.
     #[error("{place}: {problem}; {remedy}")]
     Input {
-        /// Which file, tensor, flag or example.
-        place: String,
+        /// Which file, tensor, setting or example.
+        place: Wording,
         /// What is wrong with it.
-        problem: String,
+        problem: Wording,
         /// What to do.
-        remedy: String,
+        remedy: Wording,
     },
     /// The operating system refused.
     #[error("{place}: {source}")]
@@ -34,15 +34,26 @@ pub enum Error {
 
 impl Error {
     /// Bad input at `place`: the problem and the remedy, each a clause without a full stop.
-    pub fn input(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn input(place: impl Into<Wording>, problem: impl Into<Wording>, remedy: impl Into<Wording>) -> Self {
         // A path is long enough in itself; a message is not meant to be a page.
         const PLACE: usize = 5000;
         const CLAUSE: usize = 2000;
-        Self::Input { place: cut(place.into(), PLACE), problem: cut(problem.into(), CLAUSE), remedy: cut(remedy.into(), CLAUSE) }
+        Self::Input { place: place.into().cut(PLACE), problem: problem.into().cut(CLAUSE), remedy: remedy.into().cut(CLAUSE) }
     }
 
     /// An input/output error about a path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { place: path.display().to_string(), source }
+    }
+
+    /// The message, with the names that settings have where it is read.
+    pub fn told(&self, name: &dyn Fn(&Setting) -> String) -> String {
+        match self {
+            Self::Input { place, problem, remedy } => {
+                let [place, problem, remedy] = [place, problem, remedy].map(|clause| clause.told(name));
+                format!("{place}: {problem}; {remedy}")
+            }
+            Self::Io { .. } | Self::Interrupted => self.to_string(),
+        }
     }
 }

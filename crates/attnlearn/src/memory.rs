@@ -11,6 +11,7 @@
 //! what is left of `ulimit -v` and `ulimit -d`. Elsewhere nothing of this can be known without asking the system in its own language,
 //! and only what no machine has is refused.
 
+use crate::words::Wording;
 use crate::{Error, Result};
 use std::fmt;
 use std::fs;
@@ -83,7 +84,7 @@ pub fn allowed() -> u64 {
 }
 
 /// Refuses `bytes` if there is less, saying at `place` how much is needed, how much there is, and what to do.
-pub fn ask(bytes: u128, place: &str, remedy: &str) -> Result<()> {
+pub fn ask(bytes: u128, place: &str, remedy: impl Into<Wording>) -> Result<()> {
     if bytes <= SMALL {
         return Ok(());
     }
@@ -258,8 +259,8 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_refused_in_one_line() {
-        let said = ask(numbers::<f64>(&[1 << 40, 1 << 20]), "--keys", "ask for fewer").unwrap_err().to_string();
-        assert!(said.starts_with("--keys: more than 1024 PiB of memory are needed and "), "{said}");
+        let said = ask(numbers::<f64>(&[1 << 40, 1 << 20]), "keys", "ask for fewer").unwrap_err().to_string();
+        assert!(said.starts_with("keys: more than 1024 PiB of memory are needed and "), "{said}");
         assert!(said.ends_with("; ask for fewer") && !said.contains('\n'), "{said}");
         assert!(filled::<f64>(1 << 58, "x", "ask for fewer").is_err());
         assert!(filled::<f64>(usize::MAX, "x", "ask for fewer").is_err());

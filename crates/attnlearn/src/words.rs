@@ -1,4 +1,9 @@
-//! Numbers for people, in one way everywhere.
+//! Numbers for people, in one way everywhere; and texts that name settings, each reader's way.
+//!
+//! A setting is a field to those who call the library, a flag to those who run the program, an argument to those who write Python. So a [`Wording`] holds
+//! which [`Setting`] is meant, and whoever shows it says what that is called there.
+
+use std::fmt;
 
 /// `1234567` as `1 234 567`.
 pub fn grouped(n: u64) -> String {
@@ -75,6 +80,120 @@ pub fn shape(sizes: &[usize]) -> String {
     format!("[{}, …]", first.join(", "))
 }
 
+/// A setting that a text speaks of, by the name of its field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The name.
+    pub name: &'static str,
+    /// What it is set to, if that is said.
+    pub value: Option<Value>,
+}
+
+/// What a setting is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A switch is on or off.
+    Switch(bool),
+    /// It has this value.
+    Given(String),
+}
+
+impl Setting {
+    /// The setting, whatever it is set to.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, value: None }
+    }
+
+    /// A switch that is on or off.
+    pub fn switch(name: &'static str, on: bool) -> Self {
+        Self { name, value: Some(Value::Switch(on)) }
+    }
+
+    /// Set to a value.
+    pub fn to(name: &'static str, value: impl fmt::Display) -> Self {
+        Self { name, value: Some(Value::Given(value.to_string())) }
+    }
+}
+
+/// As a field.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            None => f.write_str(self.name),
+            Some(Value::Switch(on)) => write!(f, "{} = {on}", self.name),
+            Some(Value::Given(value)) => write!(f, "{} = {value}", self.name),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Setting(Setting),
+}
+
+/// A text that may speak of settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wording(Vec<Piece>);
+
+impl Wording {
+    /// With more behind it.
+    #[must_use]
+    pub fn then(mut self, more: impl Into<Self>) -> Self {
+        self.0.extend(more.into().0);
+        self
+    }
+
+    /// The text, with the names that settings have where it is read.
+    pub fn told(&self, name: &dyn Fn(&Setting) -> String) -> String {
+        let told = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Setting(setting) => name(setting),
+        };
+        self.0.iter().map(told).collect()
+    }
+
+    /// With no text of more than so many bytes.
+    pub(crate) fn cut(self, most: usize) -> Self {
+        let cut = |piece| match piece {
+            Piece::Text(text) => Piece::Text(cut(text, most)),
+            Piece::Setting(_) => piece,
+        };
+        Self(self.0.into_iter().map(cut).collect())
+    }
+}
+
+/// With settings as fields.
+impl fmt::Display for Wording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(&Setting::to_string))
+    }
+}
+
+impl From<String> for Wording {
+    fn from(text: String) -> Self {
+        Self(vec![Piece::Text(text)])
+    }
+}
+
+impl From<&String> for Wording {
+    fn from(text: &String) -> Self {
+        text.clone().into()
+    }
+}
+
+impl From<&str> for Wording {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<Setting> for Wording {
+    fn from(setting: Setting) -> Self {
+        Self(vec![Piece::Setting(setting)])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +219,18 @@ mod tests {
         assert_eq!((error(None), error(0.0)), ("–".into(), "0".into()));
         assert_eq!(error(1.24e-9), "1.2e-9");
         assert_eq!(number(0.0), "0.0000");
+    }
+
+    /// Settings have the names that the reader knows, and fields' names where nobody says another.
+    #[test]
+    fn settings_are_named_by_who_shows_them() {
+        let text = Wording::from("allow more with ").then(Setting::to("memory", 0.5));
+        let text = text.then(", or not ").then(Setting::switch("resume", true));
+        assert_eq!(text.to_string(), "allow more with memory = 0.5, or not resume = true");
+        assert_eq!(text.told(&|setting| format!("--{}", setting.name)), "allow more with --memory, or not --resume");
+        assert_eq!(
+            Wording::from("äöü").then(Setting::new("memory")).cut(2).to_string(),
+            format!("{}memory", cut("äöü".into(), 2))
+        );
     }
 }

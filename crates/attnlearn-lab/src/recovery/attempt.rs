@@ -214,7 +214,7 @@ impl Task<'_> {
                 examples_read: learned.examples,
                 starts: 0,
                 by_agreement: stage == Stage::SixPhases && !separated,
-                outcome: learned.outcome.clone(),
+                outcome: learned.outcome.to_string(),
             };
             Ok((attempt, layer.cloned()))
         };

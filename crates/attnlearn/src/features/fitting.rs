@@ -134,7 +134,7 @@ pub struct How {
 
 /// What is said where it was not.
 pub const NOT_REACHED: &str =
-    "conjugate gradients stopped short of their accuracy: give a larger ridge, or use --solver dual or gram";
+    "conjugate gradients stopped short of their accuracy: give a larger ridge, or use the solver dual or gram";
 
 impl FitSpec {
     /// Fits it to the targets of `data`.

@@ -12,6 +12,7 @@ use crate::descend::{Try, Wanted};
 use crate::files::write_atomically;
 use crate::layer::AttentionLayer;
 use crate::sculpt::{self, Learned, Record, Stage, ValidSettings};
+use crate::words::Wording;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -27,7 +28,7 @@ pub struct Answer {
     /// Whether the layer was recovered.
     pub recovered: bool,
     /// How it ended, in words.
-    pub outcome: String,
+    pub outcome: Wording,
     /// Whether the limit of time ended the search before a layer explained the examples to choose by: then what was kept of it is to be continued.
     /// Held-out examples have no part in that.
     pub unfinished: bool,
@@ -101,7 +102,7 @@ impl Answer {
             nmse,
             before_polish,
             recovered: outcome == sculpt::Outcome::Recovered,
-            outcome: outcome.to_string(),
+            outcome: outcome.to_string().into(),
             unfinished: false,
             certificate,
             examples,
@@ -155,7 +156,7 @@ impl Answer {
     /// Where a layer comes from, for the notes in its file. The same run leaves the same notes.
     fn notes(&self, nmse: f64, polished: bool) -> BTreeMap<String, String> {
         let method = if self.search().is_some() { "descend" } else { "sculpt" };
-        let mut notes = notes(method, &self.outcome, ("held_out_nmse", nmse), self.examples, self.seed);
+        let mut notes = notes(method, &self.outcome.to_string(), ("held_out_nmse", nmse), self.examples, self.seed);
         if self.phases().is_some() {
             notes.insert("polished".into(), polished.to_string());
         }

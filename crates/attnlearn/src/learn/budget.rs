@@ -5,6 +5,7 @@
 
 use crate::data::Shape;
 use crate::memory::{self, Size};
+use crate::words::{Setting, Wording};
 use crate::{Error, Result};
 
 /// Bytes that a search keeps for every number of an example, at most: in double precision as it is, balanced, and where it is refined by; in single where it
@@ -44,16 +45,15 @@ pub(super) fn most_numbers(memory: u64) -> usize {
 pub(super) fn check(needed: u64, allowed: u64, what: &str) -> Result<()> {
     if needed > allowed {
         let problem = format!("{what} takes about {}, and {} may be taken", size(needed), size(allowed));
-        return Err(Error::input(
-            "memory",
-            problem,
-            format!("allow more with --memory {:.1}, or read fewer with --most-examples", gib(needed) + 0.05),
-        ));
+        let enough = Setting::to("memory", format!("{:.1}", gib(needed) + 0.05));
+        let remedy = Wording::from("allow more with ").then(enough).then(", or read fewer with ");
+        return Err(Error::input("memory", problem, remedy.then(Setting::new("most_examples"))));
     }
     let there = memory::available().bytes;
     if needed > there {
         let problem = format!("{what} takes about {}, and there are {}", size(needed), size(there));
-        let remedy = format!("make room, or keep fewer examples with --memory {:.2}", gib(there / 4 * 3));
+        let fewer = Setting::to("memory", format!("{:.2}", gib(there / 4 * 3)));
+        let remedy = Wording::from("make room, or keep fewer examples with ").then(fewer);
         return Err(Error::input("memory", problem, remedy));
     }
     Ok(())
@@ -61,10 +61,11 @@ pub(super) fn check(needed: u64, allowed: u64, what: &str) -> Result<()> {
 
 /// What was asked for and not given.
 pub(super) fn refused(needed: u64, what: &str) -> Error {
-    Error::input("memory", format!("{what} take {}, which the system refuses", size(needed)), "keep fewer with --memory")
+    let remedy = Wording::from("keep fewer with ").then(Setting::new("memory"));
+    Error::input("memory", format!("{what} take {}, which the system refuses", size(needed)), remedy)
 }
 
-/// The unit of `--memory`.
+/// The unit in which people say it.
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
@@ -94,7 +95,7 @@ mod tests {
     fn what_does_not_fit_is_refused_with_what_is_needed_what_there_is_and_what_to_do() {
         assert!(check(1 << 20, 1 << 21, "learning").is_ok());
         let said = check(3 << 20, 1 << 20, "learning").map_err(|e| e.to_string());
-        let wanted = "memory: learning takes about 3.0 MiB, and 1.0 MiB may be taken; allow more with --memory 0.1, or read fewer with --most-examples";
+        let wanted = "memory: learning takes about 3.0 MiB, and 1.0 MiB may be taken; allow more with memory = 0.1, or read fewer with most_examples";
         assert_eq!(said, Err(wanted.to_owned()));
         // No machine has an exabyte.
         let said = check(1 << 60, u64::MAX, "learning").map_err(|e| e.to_string()).unwrap_err();

@@ -2,6 +2,7 @@
 
 use crate::files::{AtomicFile, Claim};
 use crate::layer::AttentionLayer;
+use crate::words::{Setting, Wording};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,11 +27,14 @@ pub struct Checkpointing {
 }
 
 impl Checkpointing {
-    /// The first setting given, by the name of its flag.
-    pub(super) fn given(&self) -> Option<&'static str> {
-        let flags =
-            [("--checkpoint", self.file.is_some()), ("--resume", self.resume), ("--checkpoint-every", self.every.is_some())];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    /// The first setting given.
+    pub(super) fn given(&self) -> Option<Setting> {
+        let all = [
+            (Setting::new("checkpoint"), self.file.is_some()),
+            (Setting::switch("resume", true), self.resume),
+            (Setting::new("checkpoint_every"), self.every.is_some()),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(setting, _)| setting)
     }
 
     /// With a checkpoint wherever there can be one; fails now if it cannot be written later, or if there is none to continue.
@@ -40,18 +44,21 @@ impl Checkpointing {
             // While another run keeps its search here, it is neither to be continued nor removed.
             drop(Claim::take(path)?);
             if self.resume != path.exists() {
+                let resume = Setting::switch("resume", true);
                 let (problem, remedy) = if self.resume {
-                    ("there is no search to continue", "leave --resume out")
+                    ("there is no search to continue", Wording::from("leave ").then(resume).then(" out"))
                 } else if is_search(path) {
-                    ("a search was kept here", "continue it with --resume, or remove it")
+                    ("a search was kept here", Wording::from("continue it with ").then(resume).then(", or remove it"))
                 } else {
-                    ("is there already and no search that was kept", "give --checkpoint another name")
+                    let remedy = Wording::from("give ").then(Setting::new("checkpoint")).then(" another name");
+                    ("is there already and no search that was kept", remedy)
                 };
                 return Err(Error::input(path.display().to_string(), problem, remedy));
             }
             AtomicFile::create(path)?;
         } else if self.resume {
-            return Err(Error::input("--resume", "there is no search to continue", "name it with --checkpoint"));
+            let remedy = Wording::from("name it with ").then(Setting::new("checkpoint"));
+            return Err(Error::input(Setting::switch("resume", true), "there is no search to continue", remedy));
         }
         Ok(Self { file, ..self.clone() })
     }

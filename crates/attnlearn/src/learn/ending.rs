@@ -2,6 +2,7 @@
 
 use super::lack_of_fit::{Dependence, LackOfFit, Verdict};
 use super::noise::{Noise, Short};
+use crate::words::{Setting, Wording};
 
 /// What is known at the end.
 pub(super) struct Ending {
@@ -34,35 +35,37 @@ impl Ending {
     }
 
     /// How it ended.
-    pub fn text(&self) -> String {
+    pub fn text(&self) -> Wording {
         let nmse = self.nmse;
         let size = |share: f64| format!("{:.2} % of the outputs' size", 100.0 * share.sqrt());
         if self.exact {
             return "recovered".into();
         }
         if self.recovered() {
-            return format!("recovered up to noise of {}", size(self.noise.map_or(nmse, |noise| noise.floor)));
+            return format!("recovered up to noise of {}", size(self.noise.map_or(nmse, |noise| noise.floor))).into();
         }
         if self.out_of_time {
-            return format!("stopped by the limit of time: held-out NMSE {nmse:.1e}");
+            return format!("stopped by the limit of time: held-out NMSE {nmse:.1e}").into();
         }
-        let Some(found) = self.lack_of_fit else { return format!("not recovered: held-out NMSE {nmse:.1e}") };
+        let Some(found) = self.lack_of_fit else { return format!("not recovered: held-out NMSE {nmse:.1e}").into() };
         let explained = if nmse < 1.0 { format!("explained up to {}", size(nmse)) } else { "nothing is explained".into() };
         let ended = if self.noisy { explained.clone() } else { format!("not recovered: several starts end at NMSE {nmse:.1e}") };
-        match found.verdict {
+        let text = match found.verdict {
             Verdict::AnotherFunction if self.floor => format!("{explained}, another function: {}", found.reason()),
             Verdict::AnotherFunction => {
                 format!("{explained}, the search ended too early, or another function: {}", found.reason())
             }
             Verdict::Noise if self.would_be_accepted() => {
-                format!("{ended}; what is left looks like noise, and --noise would accept it")
+                let text = Wording::from(format!("{ended}; what is left looks like noise, and "));
+                return text.then(Setting::switch("noise", true)).then(" would accept it");
             }
             Verdict::Noise => {
                 let short = self.noise.and_then(|noise| noise.short).map_or("", Short::text);
                 format!("{ended}, noise or another function: what is left looks like noise, but {short}")
             }
             Verdict::CannotTell => format!("{ended}, noise or another function: {}", found.reason()),
-        }
+        };
+        text.into()
     }
 }
 
@@ -130,13 +133,13 @@ mod tests {
                     noise: verdict.map(|_| noise(short)),
                     lack_of_fit: verdict.map(lack),
                 };
-                let text = ending.text();
+                let text = ending.text().to_string();
                 let recovered = noisy && verdict == Some(Verdict::Noise) && short.is_none();
                 assert_eq!(ending.recovered(), recovered, "{text}");
                 assert_eq!(text.starts_with("recovered"), recovered, "{text}");
-                // --noise is suggested only where it would be a recovery.
+                // Noise is suggested only where it would be a recovery.
                 let accepted = verdict == Some(Verdict::Noise) && short.is_none() && !noisy && !out_of_time;
-                assert_eq!(text.contains("--noise would accept it"), accepted, "{text}");
+                assert_eq!(text.contains("noise = true would accept it"), accepted, "{text}");
                 assert_eq!(text.contains("limit of time"), out_of_time && !recovered, "{text}");
                 if let (Some(Verdict::Noise), Some(short), false) = (verdict, short, out_of_time) {
                     assert!(text.ends_with(short.text()), "{text}");
@@ -151,6 +154,6 @@ mod tests {
         assert!(uneven.reason().contains("larger where attention is unsure"), "{}", uneven.reason());
         let exact =
             Ending { nmse: 1e-25, exact: true, out_of_time: true, floor: false, noisy: false, noise: None, lack_of_fit: None };
-        assert!(exact.recovered() && exact.text() == "recovered");
+        assert!(exact.recovered() && exact.text() == "recovered".into());
     }
 }

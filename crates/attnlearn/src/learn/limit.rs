@@ -101,7 +101,11 @@ mod tests {
             let search = cut.search().unwrap();
             assert!(search.out_of_time && !cut.recovered && cut.unfinished, "{}", cut.outcome);
             let certified = cut.certificate.as_ref().is_some_and(|certificate| certificate.nmse.is_some());
-            assert!(cut.outcome.contains("limit of time") && cut.nmse.unwrap().is_finite() && certified, "{}", cut.outcome);
+            assert!(
+                cut.outcome.to_string().contains("limit of time") && cut.nmse.unwrap().is_finite() && certified,
+                "{}",
+                cut.outcome
+            );
             assert_eq!((told.as_slice(), search.tries.last().unwrap().end), ([true].as_slice(), End::Stopped));
             assert!(checkpoint.exists());
             let (resumed, _) = run(None, true);

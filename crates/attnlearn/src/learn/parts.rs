@@ -1,7 +1,7 @@
 //! How many examples serve which purpose.
 
 use crate::data::Shape;
-use crate::words::grouped;
+use crate::words::{Setting, Wording, grouped};
 use serde::Serialize;
 use std::fmt;
 
@@ -24,27 +24,33 @@ pub struct Parts {
     pub shape: Shape,
 }
 
-impl fmt::Display for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Parts {
+    /// In words.
+    pub fn text(&self) -> Wording {
         let Shape { k, d, d_out } = self.shape;
-        write!(
-            f,
+        let mut text = format!(
             "{} examples to learn from, {} to choose by, {} for the certificate; k = {k}, d = {d}, d_out = {d_out}",
             grouped(self.learn),
             grouped(self.choose),
             grouped(self.certify)
-        )?;
+        );
         if self.repeats > 0 {
             let (repeats, of) = (grouped(self.repeats), grouped(self.of));
-            write!(
-                f,
+            text += &format!(
                 "; {repeats} of {of} repeat the input of another: copies stay on one side, and no copy counts for the certificate"
-            )?;
+            );
         }
-        if self.left_out > 0 {
-            let (left_out, of) = (grouped(self.left_out), grouped(self.of));
-            write!(f, "; {left_out} of {of}, drawn at random, do not fit in memory and are left out: allow more with --memory")?;
+        if self.left_out == 0 {
+            return text.into();
         }
-        Ok(())
+        let (left_out, of) = (grouped(self.left_out), grouped(self.of));
+        text += &format!("; {left_out} of {of}, drawn at random, do not fit in memory and are left out: allow more with ");
+        Wording::from(text).then(Setting::new("memory"))
+    }
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().fmt(f)
     }
 }

@@ -103,7 +103,7 @@ pub struct Report<'a> {
     /// How they were shared out, if there was an end to them.
     split: Option<Parts>,
     recovered: bool,
-    outcome_text: &'a str,
+    outcome_text: String,
     #[serde(flatten)]
     details: DetailsReport<'a>,
     certificate: Option<&'a Certificate>,
@@ -112,6 +112,12 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// With the outcome in the words of whoever shows it.
+    #[must_use]
+    pub fn with_outcome(self, outcome_text: String) -> Self {
+        Self { outcome_text, ..self }
+    }
+
     /// With the distances from a teacher before and after the polish.
     #[must_use]
     pub fn beside(mut self, before: Option<&LayerDistance>, after: Option<&LayerDistance>) -> Self {
@@ -176,7 +182,7 @@ impl Answer {
             examples: self.examples,
             split: self.parts,
             recovered: self.recovered,
-            outcome_text: &self.outcome,
+            outcome_text: self.outcome.to_string(),
             details,
             certificate: self.certificate.as_ref(),
             seconds: self.seconds,

@@ -11,6 +11,7 @@ use crate::engine::Batch;
 use crate::layer::Mask;
 use crate::memory::{ask, numbers};
 use crate::sculpt::{self, ValidSettings};
+use crate::words::{Setting, Wording};
 use crate::{Error, Result};
 use std::str::FromStr;
 use std::time::Duration;
@@ -159,12 +160,17 @@ fn attention_bytes(k: usize, heads: usize) -> u128 {
     numbers::<f64>(&[threads, heads.saturating_add(2), k, k])
 }
 
+/// The first of these settings that is given.
+fn first_given<const N: usize>(all: [(Setting, bool); N]) -> Option<Setting> {
+    all.into_iter().find(|(_, given)| *given).map(|(setting, _)| setting)
+}
+
 impl Settings {
     /// Checks the settings against a source of examples, which errors call `place`.
     pub fn check(self, source: &dyn ExampleSource, place: &str, checkpointing: &Checkpointing) -> Result<Plan> {
         check_size(source.shape(), source.len(), place)?;
         if !(self.delta > 0.0 && self.delta < 1.0) {
-            return Err(Error::input("--delta", format!("{}", self.delta), "give a number between 0 and 1"));
+            return Err(Error::input(Setting::new("delta"), format!("{}", self.delta), "give a number between 0 and 1"));
         }
         let most = match self.heads {
             Heads::Given(m) | Heads::Auto(Some(m)) | Heads::Range(_, m) => m,
@@ -173,28 +179,33 @@ impl Settings {
         let (d, d_out) = (source.shape().d, source.shape().d_out);
         if most.checked_mul(d * (d + d_out)).is_none_or(|numbers| numbers > MOST_NUMBERS) {
             let problem = format!("{most} heads of d = {d}, d_out = {d_out} have more numbers than are worked with");
-            return Err(Error::input("--heads", problem, "ask for fewer"));
+            return Err(Error::input(Setting::new("heads"), problem, "ask for fewer"));
         }
-        ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer --threads")?;
+        ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer threads")?;
         let memory = self.memory.unwrap_or_else(budget::default);
         let division = Division { held_out: self.held_out, seed: self.seed, ordered: self.causal, memory };
         let most = self.most_examples;
         let limit = self.limit()?;
         let checked = (source.shape(), source.len());
         let plan = |route: Route| Ok(Plan { checked, limit, route, most, division });
-        let (of_sculpt, of_descent) = (self.flags_of_sculpt(), self.flags_of_descent());
-        let refuse = |flag: &str, method: &str| {
-            Err(Error::input(flag, format!("belongs to --method {method}"), "leave it out, or choose that method"))
+        let (of_sculpt, of_descent) = (self.given_for_sculpt(), self.given_for_descent());
+        let refuse = |setting: Setting, method: &str| {
+            let problem = Wording::from("belongs to ").then(Setting::to("method", method));
+            Err(Error::input(setting, problem, "leave it out, or choose that method"))
         };
         match (self.method, of_sculpt, of_descent) {
-            (Method::Descend, Some(flag), _) => refuse(flag, "sculpt"),
-            (Method::Sculpt, _, Some(flag)) | (Method::Auto, Some(_), Some(flag)) => refuse(flag, "descend"),
+            (Method::Descend, Some(setting), _) => refuse(setting, "sculpt"),
+            (Method::Sculpt, _, Some(setting)) | (Method::Auto, Some(_), Some(setting)) => refuse(setting, "descend"),
             (Method::Sculpt, ..) | (Method::Auto, Some(_), None) if limit.is_some() => {
                 let problem = "the six phases have nothing to show before they end";
-                Err(Error::input("--time-limit", problem, "leave it out, or use --method descend"))
+                Err(Error::input(
+                    Setting::new("time_limit"),
+                    problem,
+                    Wording::from("leave it out, or use ").then(Setting::to("method", "descend")),
+                ))
             }
             (Method::Sculpt, ..) | (Method::Auto, Some(_), None) => match checkpointing.given() {
-                Some(flag) => refuse(flag, "descend"),
+                Some(setting) => refuse(setting, "descend"),
                 None => plan(Route::Sculpt(self.sculpt(source)?)),
             },
             (Method::Descend, None, _) | (Method::Auto, None, Some(_)) => {
@@ -213,34 +224,32 @@ impl Settings {
     fn limit(&self) -> Result<Option<Duration>> {
         let Some(seconds) = self.time_limit else { return Ok(None) };
         if seconds.is_nan() || seconds <= 0.0 {
-            return Err(Error::input("--time-limit", format!("{seconds} s"), "give a time above 0"));
+            return Err(Error::input(Setting::new("time_limit"), format!("{seconds} s"), "give a time above 0"));
         }
         // More than clocks count to is no limit.
         Ok(Duration::try_from_secs_f64(seconds).ok())
     }
 
-    /// The first setting given that is for the six phases only, by the name of its flag.
-    fn flags_of_sculpt(&self) -> Option<&'static str> {
-        let flags = [
-            ("--before-polish", self.before_polish),
-            ("--no-polish", !self.polish),
-            ("separate", !self.separate),
-            ("--linear-programs", self.linear_programs),
-        ];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    /// The first setting given that is for the six phases only.
+    fn given_for_sculpt(&self) -> Option<Setting> {
+        first_given([
+            (Setting::new("before_polish"), self.before_polish),
+            (Setting::switch("polish", false), !self.polish),
+            (Setting::switch("separate", false), !self.separate),
+            (Setting::switch("linear_programs", true), self.linear_programs),
+        ])
     }
 
     /// The first setting given that only descent knows.
-    fn flags_of_descent(&self) -> Option<&'static str> {
-        let flags = [
-            ("--heads FIRST..LAST", matches!(self.heads, Heads::Range(..))),
-            ("--rank", self.rank.is_some()),
-            ("--value-rank", self.value_rank.is_some()),
-            ("--biases", self.biases.is_some()),
-            ("--causal", self.causal),
-            ("--noise", self.noise),
-        ];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    fn given_for_descent(&self) -> Option<Setting> {
+        first_given([
+            (Setting::to("heads", "FIRST..LAST"), matches!(self.heads, Heads::Range(..))),
+            (Setting::new("rank"), self.rank.is_some()),
+            (Setting::new("value_rank"), self.value_rank.is_some()),
+            (Setting::new("biases"), self.biases.is_some()),
+            (Setting::switch("causal", true), self.causal),
+            (Setting::switch("noise", true), self.noise),
+        ])
     }
 
     fn sculpt(&self, source: &dyn ExampleSource) -> Result<ValidSettings> {

@@ -31,6 +31,7 @@ use super::watch::{Event, Reader, Watch};
 use crate::data::{Block, ExampleSource, Fill, Shape, Watched, scan};
 use crate::engine::Batch;
 use crate::hash::Key;
+use crate::words::Setting;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -69,7 +70,7 @@ impl Division {
             return Err(Error::input("examples", format!("only {n} of them"), format!("give at least {FEWEST}")));
         }
         if self.held_out == 0 {
-            return Err(Error::input("--held-out", "no examples held out", "a certificate needs at least one"));
+            return Err(Error::input(Setting::new("held_out"), "no examples held out", "a certificate needs at least one"));
         }
         let shape = source.shape();
         let held_out = usize::try_from(self.held_out.min(n / 5)).unwrap_or(usize::MAX);

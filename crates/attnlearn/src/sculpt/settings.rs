@@ -1,6 +1,7 @@
 //! What can be asked of the six-phase learner.
 
 use crate::data::{ExampleSource, Shape};
+use crate::words::{Setting, Wording};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -96,16 +97,16 @@ impl Settings {
     /// Checks the settings against a source of examples.
     pub fn check(self, source: &dyn ExampleSource) -> Result<ValidSettings> {
         let shape = source.shape();
-        let bad = |place: &str, problem: String, remedy: String| Err(Error::input(place, problem, remedy));
+        let bad = |place: Wording, problem: String, remedy: String| Err(Error::input(place, problem, remedy));
         if shape.k < 2 {
             return bad(
-                "examples",
+                "examples".into(),
                 format!("sequences of k = {} token", shape.k),
                 "attention over one token is no choice at all: give sequences of at least 2 tokens".into(),
             );
         }
         if shape.d > 16 {
-            return bad("examples", format!("d = {}", shape.d), "the six-phase learner is built for d ≤ 16".into());
+            return bad("examples".into(), format!("d = {}", shape.d), "the six-phase learner is built for d ≤ 16".into());
         }
         let allowed = shape.d_out.min(shape.d * shape.d);
         let asked = match self.heads {
@@ -113,13 +114,13 @@ impl Settings {
             Heads::Auto { most } => most,
         };
         if asked == 0 {
-            return bad("--heads", "0 heads".into(), "ask for at least one".into());
+            return bad(Setting::new("heads").into(), "0 heads".into(), "ask for at least one".into());
         }
         if let Heads::Given(m) = self.heads
             && m > allowed
         {
             return bad(
-                "--heads",
+                Setting::new("heads").into(),
                 format!("{m} heads with d = {}, d_out = {}", shape.d, shape.d_out),
                 format!("agreement of more than {allowed} heads cannot be certified at this size: ask for at most {allowed}"),
             );
@@ -128,21 +129,21 @@ impl Settings {
             && n < FEWEST_EXAMPLES
         {
             return bad(
-                "examples",
+                "examples".into(),
                 format!("only {n} of them"),
                 format!("the six-phase learner needs at least {FEWEST_EXAMPLES}, and far more as heads are added"),
             );
         }
         let positive = |v: f64| v.is_finite() && v > 0.0;
         if !positive(self.goal) || !positive(self.recovered) {
-            return bad("settings", "a goal that is not positive".into(), "give a positive NMSE".into());
+            return bad("settings".into(), "a goal that is not positive".into(), "give a positive NMSE".into());
         }
         if !(positive(self.delta) && self.delta < 1.0) {
-            return bad("--delta", format!("{}", self.delta), "give a number between 0 and 1".into());
+            return bad(Setting::new("delta").into(), format!("{}", self.delta), "give a number between 0 and 1".into());
         }
         if self.most_examples < FEWEST_EXAMPLES || self.held_out == 0 {
             return bad(
-                "settings",
+                "settings".into(),
                 format!("{} examples, {} held out", self.most_examples, self.held_out),
                 format!("allow at least {FEWEST_EXAMPLES} examples and one held out"),
             );

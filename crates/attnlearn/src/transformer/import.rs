@@ -8,7 +8,7 @@ use super::reference::gap;
 use super::request::Request;
 use crate::layer::{AttentionLayer, Mask};
 use crate::linalg::Mat;
-use crate::words::quoted;
+use crate::words::{Setting, Wording, quoted};
 use crate::{Error, Result};
 use serde_json::Value;
 
@@ -137,7 +137,8 @@ impl ModelFile {
     /// What configuration or metadata say, or else what is given.
     fn heads(&self, found: &Found, request: &Request) -> Result<usize> {
         const KEYS: [&str; 4] = ["num_attention_heads", "n_head", "n_heads", "num_heads"];
-        let refuse = |problem: String, remedy: &str| Err(Error::input(&self.place, problem, remedy));
+        let refuse = |problem: String, remedy: Wording| Err(Error::input(&self.place, problem, remedy));
+        let give = || Wording::from("give their number with ").then(Setting::new("heads"));
         let number = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
         let mut stated: Vec<usize> = self.settings_of(found, &KEYS).into_iter().filter_map(number).collect();
         let mut source = "configuration";
@@ -145,27 +146,26 @@ impl ModelFile {
             if !stated.is_empty() && !stated.contains(&heads) {
                 let problem =
                     format!("its metadata says that there are {heads} heads, and its configuration {}", either(&stated));
-                return refuse(problem, "mend config.json");
+                return refuse(problem, "mend config.json".into());
             }
             (stated, source) = (vec![heads], "metadata");
         }
         match (request.heads, &stated[..]) {
             (Some(given), [_, ..]) if !stated.contains(&given) => {
                 let problem = format!("its {source} says that there are {} heads, and {given} were asked for", either(&stated));
-                refuse(problem, "leave --heads out, or mend config.json")
+                refuse(problem, Wording::from("leave ").then(Setting::new("heads")).then(" out, or mend config.json"))
             }
             (Some(heads), _) | (None, &[heads]) => Ok(heads),
-            (None, []) => refuse(
-                "the tensors do not say how many heads share them, and no config.json beside them does".into(),
-                "give their number with --heads",
-            ),
+            (None, []) => {
+                refuse("the tensors do not say how many heads share them, and no config.json beside them does".into(), give())
+            }
             (None, _) => {
                 let problem = format!(
                     "the parts of its configuration say that there are {} heads, and no name tells of which {} is",
                     either(&stated),
                     layer_name(found)
                 );
-                refuse(problem, "give their number with --heads")
+                refuse(problem, give())
             }
         }
     }

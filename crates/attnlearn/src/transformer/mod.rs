@@ -177,7 +177,7 @@ impl Projections {
         let bad = |problem: String, remedy: &str| Err(Error::input(place, problem, remedy));
         if self.heads == 0 || inner == 0 || !inner.is_multiple_of(self.heads) {
             let problem = format!("its queries have {inner} numbers, which {} heads cannot share", self.heads);
-            return bad(problem, "give the right number with --heads");
+            return bad(problem, "give the right number of heads");
         }
         if (self.k.nrows(), self.v.nrows()) != (d, d) {
             return bad("its keys or values are made from other tokens than its queries".into(), "give a self-attention layer");

@@ -19,6 +19,7 @@ use crate::engine::batch::Batch;
 use crate::engine::student::{Form, Student};
 use crate::hash::Hash;
 use crate::layer::{AttentionLayer, Mask};
+use crate::words::Setting;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -105,16 +106,16 @@ impl Default for Wanted {
 impl Wanted {
     /// Refuses what cannot be learned from examples of a shape.
     pub fn check(&self, shape: Shape) -> Result<()> {
-        let bad = |place: &str, problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
+        let bad = |name, problem: &str, remedy: &str| Err(Error::input(Setting::new(name), problem, remedy));
         if matches!(self.heads, HeadCount::Given(0) | HeadCount::Auto(0) | HeadCount::Range(0, _)) {
-            return bad("--heads", "0 heads", "ask for at least one");
+            return bad("heads", "0 heads", "ask for at least one");
         }
         if matches!(self.heads, HeadCount::Range(first, last) if first > last) {
-            return bad("--heads", "the range is empty", "give the smaller number first");
+            return bad("heads", "the range is empty", "give the smaller number first");
         }
-        for (flag, rank) in [("--rank", self.rank), ("--value-rank", self.value_rank)] {
+        for (name, rank) in [("rank", self.rank), ("value_rank", self.value_rank)] {
             if matches!(rank, Rank::Given(r) if r == 0 || r > shape.d) {
-                return bad(flag, "the rank is 0 or above d", "ask for a rank from 1 to d");
+                return bad(name, "the rank is 0 or above d", "ask for a rank from 1 to d");
             }
         }
         if !(self.strategy.effort > 0.0 && self.strategy.effort <= 1e6) {
@@ -122,7 +123,7 @@ impl Wanted {
         }
         if shape.k < 2 {
             let remedy = "attention over one token is no choice at all: give sequences of at least 2 tokens";
-            return bad("examples", "sequences of one token, k = 1", remedy);
+            return Err(Error::input("examples", "sequences of one token, k = 1", remedy));
         }
         Ok(())
     }
@@ -239,7 +240,7 @@ impl<'a> Learner<'a> {
     pub fn new(examples: &'a Prepared, wanted: Wanted) -> Result<Self> {
         wanted.check(examples.train.shape)?;
         let Some((form, effort)) = next_form(&wanted, &examples.train, &[]) else {
-            return Err(Error::input("--heads", "nothing to try", "ask for at least one head"));
+            return Err(Error::input(Setting::new("heads"), "nothing to try", "ask for at least one head"));
         };
         let run = Run::new(
             &examples.train,

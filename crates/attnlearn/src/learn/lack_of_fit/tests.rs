@@ -251,12 +251,13 @@ fn another_function_is_told_from_noise() {
                 "{name}, {seed}: {lack:?}"
             );
             assert!(
-                found.outcome.starts_with("explained up to") && found.outcome.contains("another function: inputs explain"),
+                found.outcome.to_string().starts_with("explained up to")
+                    && found.outcome.to_string().contains("another function: inputs explain"),
                 "{}",
                 found.outcome
             );
             let plain = learn(&examples_of(name, 150, seed), Settings { noise: false, ..settings(seed) });
-            assert!(!plain.recovered && !plain.outcome.contains("--noise"), "{}", plain.outcome);
+            assert!(!plain.recovered && !plain.outcome.to_string().contains("--noise"), "{}", plain.outcome);
         }
     }
     for (seed, kind) in [Noisy::Gaussian, Noisy::Laplace, Noisy::Correlated].into_iter().enumerate() {
@@ -264,10 +265,10 @@ fn another_function_is_told_from_noise() {
         let teacher = TeacherSpec::dense(D, 2, 2.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let examples = noisy(&teacher, K, 200, kind, 0.1, seed);
         let found = learn(&examples, settings(seed));
-        assert!(found.recovered && found.outcome.starts_with("recovered up to noise"), "{kind:?}: {}", found.outcome);
+        assert!(found.recovered && found.outcome.to_string().starts_with("recovered up to noise"), "{kind:?}: {}", found.outcome);
         assert!(lack_of(&found).unwrap().power.unwrap() >= POWER && found.search().unwrap().noise.unwrap().reached());
         let plain = learn(&examples, Settings { noise: false, ..settings(seed) });
-        assert!(!plain.recovered && plain.outcome.contains("--noise would accept it"), "{}", plain.outcome);
+        assert!(!plain.recovered && plain.outcome.to_string().contains("--noise would accept it"), "{}", plain.outcome);
     }
 }
 
@@ -380,7 +381,7 @@ fn layers_with_noise_are_recovered() {
                 row(&format!("{kind:?} {share}"), seed, &found, begun.elapsed().as_secs_f64());
                 runs += 1;
                 if !found.recovered {
-                    missed.push((kind, share, seed, found.outcome.clone()));
+                    missed.push((kind, share, seed, found.outcome.to_string()));
                 }
             }
         }

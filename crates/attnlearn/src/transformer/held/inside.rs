@@ -5,7 +5,7 @@ use super::{EXTRA_KEY, FORM, GLOBAL, NORMED, layer_name};
 use crate::transformer::model::ModelFile;
 use crate::transformer::naming::{Found, Harmless, SEPARATE, Scheme};
 use crate::transformer::request::Request;
-use crate::words::quoted;
+use crate::words::{Setting, Wording, quoted};
 use crate::{Error, Result};
 
 /// Names, in small letters, that mean something only within a layer, or within its attention module.
@@ -85,7 +85,8 @@ impl ModelFile {
             Harmless::Norm => Ok(()),
             Harmless::Causal => {
                 if request.causal == Some(false) {
-                    return Err(Error::input(place, "is a mask that hides later tokens", "leave --causal out"));
+                    let remedy = Wording::from("leave ").then(Setting::new("causal")).then(" out");
+                    return Err(Error::input(place, "is a mask that hides later tokens", remedy));
                 }
                 let (shape, numbers) = self.any_numbers(name)?;
                 let (rows, cols) = match shape[..] {

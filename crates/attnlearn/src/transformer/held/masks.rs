@@ -4,7 +4,7 @@ use crate::layer::Mask;
 use crate::transformer::model::ModelFile;
 use crate::transformer::naming::{Found, Scheme};
 use crate::transformer::request::Request;
-use crate::words::quoted;
+use crate::words::{Setting, Wording, quoted};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -46,7 +46,8 @@ impl ModelFile {
         } else {
             return Ok(());
         };
-        Err(Error::input(&self.place, problem, "say whether it does with --causal true or --causal false"))
+        let [yes, no] = [true, false].map(|causal| Setting::to("causal", causal));
+        Err(Error::input(&self.place, problem, Wording::from("say whether it does with ").then(yes).then(" or ").then(no)))
     }
 
     /// CLIP's image model has the same names, and no tokens of words beside them. CoCa's decoder has its own.
