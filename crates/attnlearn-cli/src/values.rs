@@ -74,7 +74,12 @@ impl From<Number> for Dtype {
 
 /// A setting as people write it here: `--memory 0.5`, `--resume`, `--no-polish`.
 pub fn flag(setting: &Setting) -> String {
-    let name = setting.name.replace('_', "-");
+    let name = match setting.name {
+        "rotation" => "rope".to_owned(),
+        "norm" => "qk-norm".to_owned(),
+        "relative" => "relative-bias".to_owned(),
+        name => name.replace('_', "-"),
+    };
     match &setting.value {
         None | Some(Value::Switch(true)) => format!("--{name}"),
         Some(Value::Switch(false)) => format!("--no-{name}"),

@@ -9,6 +9,7 @@ use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, StrategySet
 use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Mask};
 use attnlearn::learn::{Answer, Checkpointing, Heads, Method, Settings, Watch};
+use attnlearn::scores::Scores;
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +74,9 @@ fn search(
         rank: rank.map_or(Rank::Full, Rank::Given),
         value_rank: Rank::Full,
         biases: Choice::No,
-        mask,
+        scores: Scores::of(mask),
+        groups: None,
+        relative: false,
         strategy: StrategySettings { seed: effort.seed, effort: effort.descend, ..StrategySettings::default() },
     };
     let mut learner = Learner::new(&prepared, wanted)?;

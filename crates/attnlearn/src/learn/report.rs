@@ -146,7 +146,7 @@ impl Answer {
         let (method, details) = match &self.details {
             Details::Search(search) => {
                 let tries = search.tries.iter().map(|t| TryReport {
-                    form: t.form,
+                    form: t.form.clone(),
                     unknowns: Learner::unknowns(&t.form),
                     effort: t.effort,
                     end: t.end,

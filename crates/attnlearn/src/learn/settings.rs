@@ -8,8 +8,8 @@ use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
 use crate::descend::{Choice, HeadCount, Rank, StrategySettings, Wanted};
 use crate::engine::Batch;
-use crate::layer::Mask;
 use crate::memory::{ask, numbers};
+use crate::scores::{Mask, Rotation, Scores};
 use crate::sculpt::{self, ValidSettings};
 use crate::words::{Setting, Wording};
 use crate::{Error, Result};
@@ -104,6 +104,16 @@ pub struct Settings {
     pub biases: Option<Choice>,
     /// Descent: whether later tokens are hidden from earlier ones (default false).
     pub causal: bool,
+    /// Descent: how many of the last keys a query sees, itself among them; with `causal` only (default: all).
+    pub window: Option<usize>,
+    /// Descent: key heads, which all heads share in equal numbers; needs the number of heads and their rank (default: each head has its own).
+    pub kv_heads: Option<usize>,
+    /// Descent: rotary positions; needs the rank of heads (default: none).
+    pub rotation: Option<Rotation>,
+    /// Descent: query/key norms, with this ε beside the mean square (default: none).
+    pub norm: Option<f64>,
+    /// Descent: whether heads have relative biases (default: no).
+    pub relative: bool,
     /// Descent: whether outputs are noisy; then a layer that explains all but the noise is recovered (default false).
     pub noise: bool,
     /// Seconds after which a search ends with the best so far; none is no limit (default none). What is read before and certified after is not counted.
@@ -136,6 +146,11 @@ impl Default for Settings {
             value_rank: None,
             biases: None,
             causal: false,
+            window: None,
+            kv_heads: None,
+            rotation: None,
+            norm: None,
+            relative: false,
             noise: false,
             time_limit: None,
             polish: true,
@@ -183,7 +198,12 @@ impl Settings {
         }
         ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer threads")?;
         let memory = self.memory.unwrap_or_else(budget::default);
-        let division = Division { held_out: self.held_out, seed: self.seed, ordered: self.causal, memory };
+        let division = Division {
+            held_out: self.held_out,
+            seed: self.seed,
+            ordered: self.causal || self.window.is_some() || self.rotation.is_some() || self.relative,
+            memory,
+        };
         let most = self.most_examples;
         let limit = self.limit()?;
         let checked = (source.shape(), source.len());
@@ -248,8 +268,23 @@ impl Settings {
             (Setting::new("value_rank"), self.value_rank.is_some()),
             (Setting::new("biases"), self.biases.is_some()),
             (Setting::switch("causal", true), self.causal),
+            (Setting::new("window"), self.window.is_some()),
+            (Setting::new("kv_heads"), self.kv_heads.is_some()),
+            (Setting::new("rotation"), self.rotation.is_some()),
+            (Setting::new("norm"), self.norm.is_some()),
+            (Setting::switch("relative", true), self.relative),
             (Setting::switch("noise", true), self.noise),
         ])
+    }
+
+    /// How scores are made.
+    fn scores(&self) -> Scores {
+        let mask = match self.window {
+            Some(window) => Mask::Window(window),
+            None if self.causal => Mask::Causal,
+            None => Mask::None,
+        };
+        Scores { mask, rotation: self.rotation.clone(), norm: self.norm }
     }
 
     fn sculpt(&self, source: &dyn ExampleSource) -> Result<ValidSettings> {
@@ -277,7 +312,9 @@ impl Settings {
             rank: self.rank.unwrap_or(Rank::Auto),
             value_rank: self.value_rank.unwrap_or(Rank::Auto),
             biases: self.biases.unwrap_or(Choice::Auto),
-            mask: if self.causal { Mask::Causal } else { Mask::None },
+            scores: self.scores(),
+            groups: self.kv_heads,
+            relative: self.relative,
             strategy,
         };
         wanted.check(source.shape())?;

@@ -138,10 +138,10 @@ impl Newton {
         fixed: &[usize],
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Option<Stop>> {
-        let form = student.form;
+        let form = student.form.clone();
         let Seen { double: examples, single, variance } = seen;
         let elimination = examples.refit(&form, &mut student.values)?;
-        let mut linear = Linearised::new(examples, form, &student.values);
+        let mut linear = Linearised::new(examples, form.clone(), &student.values);
         let (before, gradient) = linear.gradient();
         let nmse = before / variance;
         if self.history.is_empty() {
@@ -169,12 +169,18 @@ impl Newton {
         let free = !fits_memory(&form);
         let few = free && nmse > FAR && settings.products > FEW;
         let limits = Limits { accuracy, products: if few { FEW } else { settings.products }, stop: &stopped };
-        let mut system =
-            System { form, elimination: &elimination, gradient: &gradient, fixed, limits, products: &mut self.products };
+        let mut system = System {
+            form: form.clone(),
+            elimination: &elimination,
+            gradient: &gradient,
+            fixed,
+            limits,
+            products: &mut self.products,
+        };
         let mut solver: Box<dyn FnMut(f64) -> Result<Solution>> = match way {
             Way::Dense => {
                 let matrix = normal_matrix(examples, &form, &linear, &elimination, &stopped)?;
-                let means = block_means(form, |i| matrix[(i, i)]);
+                let means = block_means(&form, |i| matrix[(i, i)]);
                 Box::new(move |lambda| system.solve_dense(&matrix, &means, lambda))
             }
             Way::Double => {
@@ -184,7 +190,7 @@ impl Newton {
             Way::Single => {
                 drop(linear);
                 let single = single.get_or_init(|| examples.cast());
-                let mut linear = Linearised::new(single, form, &cast::<f64, f32>(&student.values));
+                let mut linear = Linearised::new(single, form.clone(), &cast::<f64, f32>(&student.values));
                 let metric = Metric::new(single, &form, &linear);
                 Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
             }
@@ -272,7 +278,7 @@ fn cast<T: Field, U: Field>(values: &[T]) -> Vec<U> {
 }
 
 /// The mean of a diagonal in every block, for every parameter; 1 where there is nothing.
-fn block_means(form: Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
+fn block_means(form: &Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut means = vec![1.0; form.len()];
     for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias)) {
         let range = form.range(part);
@@ -359,20 +365,31 @@ mod tests {
     use crate::data::InputDistribution;
     use crate::descend::optimise::adam::{Adam, AdamSettings};
     use crate::layer::{AttentionLayer, Mask};
+    use crate::scores::Scores;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
     fn problem(form: Form, n: usize, seed: u64) -> (AttentionLayer, Batch<f64>) {
-        let teacher: Student<f64> = Student::random(form, 3.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let teacher: Student<f64> = Student::random(form.clone(), 3.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let layer = teacher.layer().unwrap();
         let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
         (layer, Batch::read(&source, 0..64, n).unwrap())
     }
 
-    const LOW: Form =
-        Form { d: 10, d_out: 6, heads: 2, rank: Some(3), value_rank: Some(4), key_bias: true, bias: true, mask: Mask::None };
+    const LOW: Form = Form {
+        d: 10,
+        d_out: 6,
+        heads: 2,
+        rank: Some(3),
+        value_rank: Some(4),
+        key_bias: true,
+        bias: true,
+        scores: Scores::of(Mask::None),
+        groups: None,
+        relative: None,
+    };
 
     fn newton(student: &mut Student<f64>, examples: &Batch<f64>, stop: bool) -> Result<Stop> {
         let settings = NewtonSettings::default();
@@ -404,10 +421,10 @@ mod tests {
     #[test]
     fn it_converges_from_nearby() {
         for seed in 0..10 {
-            let form = Form { mask: if seed % 2 == 0 { Mask::None } else { Mask::Causal }, ..LOW };
-            let (layer, examples) = problem(form, 400, seed);
+            let form = Form { scores: Scores::of(if seed % 2 == 0 { Mask::None } else { Mask::Causal }), ..LOW };
+            let (layer, examples) = problem(form.clone(), 400, seed);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let mut student: Student<f64> = Student::random(form, 3.0, &mut rng).unwrap();
+            let mut student: Student<f64> = Student::random(form.clone(), 3.0, &mut rng).unwrap();
             student.values.iter_mut().for_each(|v| *v += 0.05 * v.abs() * rng.sample::<f64, _>(StandardNormal));
             let settings = NewtonSettings::default();
             let mut newton = Newton::new(&settings);
@@ -459,12 +476,12 @@ mod tests {
             let layer = TeacherSpec::dense(6, 2, 3.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
             let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
             let examples = Batch::<f64>::read(&source, 0..64, 400).unwrap();
-            let mut student = Student::<f32>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(seed + 77)).unwrap();
+            let mut student = Student::<f32>::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(seed + 77)).unwrap();
             let settings = AdamSettings { steps: 600, batch: 100, goal: 1e-6, ..AdamSettings::default() };
             let mut adam = Adam::new(form.len(), seed);
             assert!(adam.run(&mut student, &examples.cast(), &settings, &mut |_| false).unwrap());
             let values = student.values.iter().map(|v| f64::from(*v)).collect();
-            let mut student = Student { form, values };
+            let mut student = Student { form: form.clone(), values };
             newton(&mut student, &examples, false).unwrap();
             let distance = layer.distance(&student.layer().unwrap()).unwrap();
             found += usize::from(distance.worst_theta() < 1e-8 && distance.worst_w() < 1e-8);
@@ -502,7 +519,7 @@ mod tests {
         let empty = Batch { x: Vec::new(), y: Vec::new(), ..examples };
         assert!(newton(&mut student, &empty, false).is_err());
         for form in [Form { heads: 0, ..LOW }, Form { rank: Some(0), ..LOW }, Form { d: 0, ..LOW }] {
-            assert!(Student::<f64>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(0)).is_err());
+            assert!(Student::<f64>::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(0)).is_err());
         }
     }
 }

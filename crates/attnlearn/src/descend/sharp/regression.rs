@@ -361,14 +361,14 @@ mod tests {
     fn derivative_and_adjoint_agree() {
         for seed in 0..12 {
             let form = form(seed);
-            let (teacher, examples, mut rng) = problem(form, 40, seed);
+            let (teacher, examples, mut rng) = problem(form.clone(), 40, seed);
             let mut normal = |n: usize| -> Vec<f64> { (0..n).map(|_| rng.sample(StandardNormal)).collect() };
             let attention = Attention::read(&teacher, 1, &examples).unwrap();
             let values: Vec<f64> = teacher.places(1, &[Part::A, Part::B, Part::C]).iter().map(|at| teacher.values[*at]).collect();
             let direction = normal(values.len());
             let at = |h: f64| {
                 let moved = values.iter().zip(&direction).map(|(v, d)| v + h * d).collect();
-                Regression::new(&examples, Form { heads: 1, bias: false, ..form }, moved)
+                Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, moved)
             };
             let logits = at(0.0).logits(&attention, CLEAR.0);
             let believed = |h: f64| at(h).believed(&logits);
@@ -394,12 +394,12 @@ mod tests {
     fn damping_shortens_steps() {
         for seed in 0..4 {
             let form = form(seed);
-            let (teacher, examples, _) = problem(form, 200, seed);
+            let (teacher, examples, _) = problem(form.clone(), 200, seed);
             let attention = Attention::read(&teacher, 1, &examples).unwrap();
             let places = teacher.places(1, &[Part::A, Part::B, Part::C]);
             let values: Vec<f64> = places.iter().map(|at| 0.97 * teacher.values[*at]).collect();
             let length = |lambda: f64| {
-                let mut regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form }, values.clone());
+                let mut regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, values.clone());
                 let left = regression.step(&attention, CLEAR.0, lambda, &|| false).unwrap();
                 assert!(left < 1.0, "seed {seed}, λ {lambda}: {left}");
                 let moved: Vec<f64> = regression.values.iter().zip(&values).map(|(a, b)| a - b).collect();
