@@ -170,6 +170,13 @@ impl fmt::Display for Wording {
     }
 }
 
+/// As it reads with settings as fields.
+impl PartialEq<str> for Wording {
+    fn eq(&self, other: &str) -> bool {
+        self.to_string() == other
+    }
+}
+
 impl From<String> for Wording {
     fn from(text: String) -> Self {
         Self(vec![Piece::Text(text)])

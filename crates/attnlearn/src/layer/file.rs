@@ -186,7 +186,7 @@ impl AttentionLayer {
         bias.as_ref().map_or(Ok(()), |b| check_shape(b, [d_out]))?;
         let bias = bias.map(|b| b.numbers(bytes)).transpose()?;
         Self::new(heads.collect(), bias, scores).map_err(|e| match e {
-            Error::Input { place, problem, remedy } if place != "layer" => {
+            Error::Input { place, problem, remedy } if place != *"layer" => {
                 Error::input(format!("{}, {place}", contents.place), problem, remedy)
             }
             Error::Input { problem, remedy, .. } => Error::input(&contents.place, problem, remedy),

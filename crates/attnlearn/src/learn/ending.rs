@@ -154,6 +154,6 @@ mod tests {
         assert!(uneven.reason().contains("larger where attention is unsure"), "{}", uneven.reason());
         let exact =
             Ending { nmse: 1e-25, exact: true, out_of_time: true, floor: false, noisy: false, noise: None, lack_of_fit: None };
-        assert!(exact.recovered() && exact.text() == "recovered".into());
+        assert!(exact.recovered() && exact.text() == *"recovered");
     }
 }

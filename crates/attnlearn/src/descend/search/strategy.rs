@@ -631,7 +631,7 @@ mod tests {
     #[test]
     fn copies_are_shared_and_go_when_the_search_ends() {
         let form = mixed_form(1);
-        let (_, examples, _) = sharp_problem(form, 50, 1);
+        let (_, examples, _) = sharp_problem(form.clone(), 50, 1);
         let mut run = Run::new(&examples, None, form, StrategySettings { effort: 0.1, ..StrategySettings::default() }).unwrap();
         assert_eq!(run.seen_by(0), &run.refine().cast());
         assert!(std::ptr::eq(run.seen().single, &run.single));
