@@ -12,6 +12,7 @@ pub(crate) mod testing;
 pub(crate) mod units;
 
 pub use optimise::adam::{Adam, AdamSettings, Scaling};
+pub use optimise::levenberg::Stop;
 pub use optimise::newton::{Newton, NewtonSettings};
 pub use search::learner::{Choice, HeadCount, Learner, Outcome, Prepared, Rank, Try, Wanted};
 pub use search::plan::StrategySettings;
@@ -19,5 +20,5 @@ pub use search::strategy::{Chain, End, Found, Run, Stage, State};
 pub use small::jacobian::Parametrisation;
 pub use small::project::{Projected, nmse, pooled_moments, project};
 pub use small::sample::Sample;
-pub use small::varpro::{Fit, Settings, Stop, fit};
+pub use small::varpro::{Fit, Settings, fit};
 pub use units::whitening::Whitening;

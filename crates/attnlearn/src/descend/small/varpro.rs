@@ -11,6 +11,7 @@
 //! `project` eliminates `W`, `jacobian` has the normal equations of Gauss–Newton with Kaufman's approximation. They are damped as by
 //! Levenberg and Marquardt: the step solves `(JᵀP⊥J + λ diag JᵀP⊥J) δ = JᵀR`, λ falling with every success and rising with every failure.
 
+use crate::descend::optimise::levenberg::Stop;
 use crate::descend::small::jacobian::{Parametrisation, normal_equations};
 use crate::descend::small::project::project;
 use crate::descend::small::sample::Sample;
@@ -36,18 +37,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self { iterations: 60, goal: 1e-26, progress: 1e-3, damping: 1e-2 }
     }
-}
-
-/// Why the iterations ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// The goal was reached.
-    Goal,
-    /// The error stopped falling.
-    Stalled,
-    /// The limit on iterations was reached.
-    Limit,
 }
 
 /// What was found.
