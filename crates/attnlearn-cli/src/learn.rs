@@ -4,6 +4,7 @@ use crate::cli::Ending;
 use crate::console::{duration, error, grouped, plural};
 use crate::learn_watch::LearnWatch;
 use crate::output::Files;
+use crate::scores::ScoresArgs;
 use crate::session::Session;
 use crate::{interrupt, output, page, report, values};
 use attnlearn::Result;
@@ -34,6 +35,7 @@ Examples:
   attnlearn learn examples.safetensors --heads auto -o layer.safetensors --json result.json
   attnlearn learn examples.npz --heads auto:3 --delta 0.001 -o layer.safetensors --before-polish crude.safetensors
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors
+  attnlearn learn examples.npz --heads 8 --rank 16 --kv-heads 2 --rope 10000 --causal -o layer.safetensors
   attnlearn learn examples.npz --heads 12 --rank 32 -o layer.safetensors --resume
   attnlearn learn measured.npz --heads 3 --noise -o layer.safetensors
   attnlearn learn examples.npz --heads 12 --time-limit 10m -o layer.safetensors
@@ -87,6 +89,8 @@ pub struct Args {
     /// Descend: later tokens are hidden from earlier ones.
     #[arg(long)]
     causal: bool,
+    #[command(flatten)]
+    scores: ScoresArgs,
     /// Descend: outputs are noisy; report the noise, and count a layer that explains all but it as recovered, if what is left does not depend on inputs.
     #[arg(long)]
     noise: bool,
@@ -147,7 +151,12 @@ impl Args {
     pub fn files(&self) -> Files {
         let beside = learn::checkpoint_beside(&self.output);
         let checkpoint = self.checkpoint.as_ref().unwrap_or(&beside);
-        Files::default().read([&self.examples]).write([&self.output, checkpoint]).write(&self.report).write(&self.before_polish)
+        Files::default()
+            .read([&self.examples])
+            .read(self.scores.file())
+            .write([&self.output, checkpoint])
+            .write(&self.report)
+            .write(&self.before_polish)
     }
 
     /// Opens the examples and checks the settings against them.
@@ -157,7 +166,7 @@ impl Args {
         output::writable_layer(&self.output)?;
         self.report.as_deref().map_or(Ok(()), output::writable)?;
         self.before_polish.as_deref().map_or(Ok(()), output::writable_layer)?;
-        let settings = Settings {
+        let mut settings = Settings {
             method: match self.method {
                 Method::Auto => learn::Method::Auto,
                 Method::Sculpt => learn::Method::Sculpt,
@@ -183,7 +192,9 @@ impl Args {
             linear_programs: self.linear_programs,
             before_polish: self.before_polish.is_some(),
             sculpture: self.report.is_some(),
+            ..Settings::default()
         };
+        self.scores.apply(&mut settings)?;
         let keeping = Keeping {
             checkpoint: self.checkpoint,
             layer: Some(self.output.clone()),

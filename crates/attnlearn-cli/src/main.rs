@@ -43,6 +43,7 @@ mod predict;
 mod progress;
 mod report;
 mod score;
+mod scores;
 mod session;
 mod sets;
 mod signals;

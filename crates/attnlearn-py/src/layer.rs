@@ -6,7 +6,7 @@ use crate::errors::raise;
 use attnlearn::data::ExampleSource;
 use attnlearn::data::{Block, InputDistribution, Numbers, Shape, check_size};
 use attnlearn::degeneracy::Conditions;
-use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
+use attnlearn::layer::{AttentionLayer, Head, Mask, Terms, Theta};
 use attnlearn::linalg::lanes::Real;
 use attnlearn::linalg::{Mat, row_major};
 use attnlearn::memory::{ask, numbers};
@@ -62,6 +62,7 @@ impl Layer {
                 theta: Theta::Dense(Mat::from_fn(d, d, |a, b| thetas[(i * d + a) * d + b])),
                 key_bias: key_biases.as_ref().map(|c| c[i * d..(i + 1) * d].to_vec()),
                 w: Mat::from_fn(d, d_out, |a, b| ws[(i * d + a) * d_out + b]),
+                terms: Terms::default(),
             });
             AttentionLayer::new(heads.collect(), bias, if causal { Mask::Causal } else { Mask::None })
         };

@@ -231,6 +231,7 @@ pub fn learn(
         linear_programs,
         before_polish: false,
         sculpture,
+        ..Settings::default()
     };
     let keeping = Keeping { checkpoint, layer: None, resume, every: None };
     let answer = run(py, progress.as_ref(), |line| {

@@ -58,6 +58,7 @@ pub mod learn;
 pub mod linalg;
 pub mod memory;
 mod parallel;
+pub mod scores;
 pub mod sculpt;
 pub mod teacher;
 pub mod transformer;

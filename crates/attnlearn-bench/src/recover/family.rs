@@ -7,7 +7,7 @@
 use attnlearn::Result;
 use attnlearn::data::{Block, ExampleSource, InputDistribution};
 use attnlearn::engine::Batch;
-use attnlearn::layer::{AttentionLayer, Head, Mask, Theta};
+use attnlearn::layer::{AttentionLayer, Head, Mask};
 use attnlearn::linalg::Mat;
 use attnlearn::teacher::{Family as Shape, TeacherSpec, TeacherStream, parity_teacher};
 use rand::{RngExt, SeedableRng};
@@ -71,10 +71,9 @@ fn transformer_heads(d: usize, rng: &mut ChaCha8Rng) -> Result<(AttentionLayer, 
     // ‖A Bᵀ‖_F about 3.
     let size = (3.0 / (d as f64 * (r as f64).sqrt())).sqrt();
     let heads = (0..m)
-        .map(|_| Head {
-            theta: Theta::LowRank { a: factor(d, r, size), b: factor(d, r, size) },
-            key_bias: None,
-            w: factor(d, r, (d as f64).powf(-0.5)) * factor(r, d, ((r * m) as f64).powf(-0.5)),
+        .map(|_| {
+            let (a, b) = (factor(d, r, size), factor(d, r, size));
+            Head::factored(a, b, factor(d, r, (d as f64).powf(-0.5)) * factor(r, d, ((r * m) as f64).powf(-0.5)))
         })
         .collect();
     Ok((AttentionLayer::new(heads, None, Mask::None)?, m, r))

@@ -16,6 +16,7 @@ use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, Wanted};
 use attnlearn::engine::Batch;
 use attnlearn::files::Dtype;
 use attnlearn::layer::{AttentionLayer, Mask};
+use attnlearn::scores::Scores;
 use attnlearn_lab::recovery::{judge, statistical_limit, unexplained};
 use clap::{Args, ValueEnum};
 use family::{NAMES, Problem, problem};
@@ -202,7 +203,7 @@ fn learn(problem: &Problem, limit: f64) -> attnlearn::Result<Row> {
         rank: if problem.rank > 0 { Rank::Given(problem.rank) } else { Rank::Full },
         value_rank: if problem.value_rank > 0 { Rank::Given(problem.value_rank) } else { Rank::Full },
         biases: Choice::No,
-        mask: problem.mask,
+        scores: Scores::of(problem.mask),
         ..Wanted::default()
     };
     let mut learner = Learner::new(&prepared, wanted)?;

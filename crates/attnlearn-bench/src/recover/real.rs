@@ -112,7 +112,7 @@ fn recover(args: &RealArgs, index: usize) -> attnlearn::Result<(String, String)>
         rank: Rank::Given(rank),
         value_rank: Rank::Given(rank),
         biases: Choice::Yes,
-        mask: teacher.mask(),
+        scores: teacher.scores().clone(),
         ..Wanted::default()
     };
     let mut learner = Learner::new(&prepared, wanted)?;

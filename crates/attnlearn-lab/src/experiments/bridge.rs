@@ -562,7 +562,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let mut normal = |rows: usize, cols: usize| Mat::from_fn(rows, cols, |_, _| rng.sample::<f64, _>(StandardNormal));
         let (a, b, v, o, z) = (normal(20, 4), normal(20, 4), normal(20, 4), normal(4, 20), normal(5, 6));
-        let head = Head { theta: Theta::LowRank { a, b }, key_bias: None, w: v * o };
+        let head = Head::factored(a, b, v * o);
         let (confined, rank) = confine(&head, 6, 4).unwrap().unwrap();
         assert_eq!((rank, confined.d(), confined.d_out()), (4, 6, 4));
         let theta = head.theta.to_dense();

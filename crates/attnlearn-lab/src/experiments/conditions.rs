@@ -709,11 +709,7 @@ mod tests {
         let rms = |name: &str| rows_of(&layer, 4, None).unwrap().iter().find(|row| row.condition == name).unwrap().rms.unwrap();
         let times = |c: f64| {
             let scaled = |a: &Mat<f64>, c: f64| Mat::from_fn(a.nrows(), a.ncols(), |i, j| c * a[(i, j)]);
-            let head = |head: &Head| Head {
-                theta: Theta::Dense(scaled(&head.theta.to_dense(), c * c)),
-                key_bias: None,
-                w: scaled(&head.w, c),
-            };
+            let head = |head: &Head| Head::dense(scaled(&head.theta.to_dense(), c * c), scaled(&head.w, c));
             let heads = layer.heads().iter().map(head).collect();
             rows_of(&AttentionLayer::new(heads, None, Mask::None).unwrap(), 4, None).unwrap()
         };

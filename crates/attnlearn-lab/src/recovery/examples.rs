@@ -86,6 +86,7 @@ fn scaled(teacher: &AttentionLayer, roots: &[f64]) -> Result<AttentionLayer> {
         },
         key_bias: head.key_bias.as_ref().map(|c| c.iter().zip(roots).map(|(c, root)| c * root).collect()),
         w: left(&head.w),
+        terms: head.terms.clone(),
     };
     let bias = teacher.bias().map(<[f64]>::to_vec);
     AttentionLayer::new(teacher.heads().iter().map(head).collect(), bias, teacher.mask())

@@ -4,6 +4,7 @@ use attnlearn::Result;
 use attnlearn::descend::{Newton, NewtonSettings};
 use attnlearn::engine::{Batch, Form, Part, Student};
 use attnlearn::layer::AttentionLayer;
+use attnlearn::scores::Scores;
 use serde::{Deserialize, Serialize};
 
 /// A head is found if both of its matrices are within this, relatively.
@@ -66,7 +67,9 @@ pub fn statistical_limit(teacher: &AttentionLayer, examples: &Batch<f64>) -> Res
         value_rank: None,
         key_bias: false,
         bias: false,
-        mask: teacher.mask(),
+        scores: Scores::of(teacher.mask()),
+        groups: None,
+        relative: None,
     };
     let mut values = vec![0.0; form.len()];
     let (a, o) = (form.range(Part::A).start, form.range(Part::O).start);

@@ -5,6 +5,7 @@ use attnlearn::data::ExampleSource;
 use attnlearn::descend::{Choice, HeadCount, Learner, Prepared, Rank, StrategySettings, Wanted};
 use attnlearn::engine::Batch;
 use attnlearn::layer::{AttentionLayer, Mask};
+use attnlearn::scores::Scores;
 use attnlearn::sculpt::{self, Heads, Learned, Settings};
 
 /// How hard to try.
@@ -70,7 +71,9 @@ fn search(
         rank: rank.map_or(Rank::Full, Rank::Given),
         value_rank: Rank::Full,
         biases: Choice::No,
-        mask,
+        scores: Scores::of(mask),
+        groups: None,
+        relative: false,
         strategy: StrategySettings { seed: effort.seed, effort: effort.descend, ..StrategySettings::default() },
     };
     let mut learner = Learner::new(&prepared, wanted)?;

@@ -75,11 +75,8 @@ fn measures_are_those_of_the_definitions() {
         (HeadMeasures::of(&low_rank, &w).unwrap(), HeadMeasures::of(&Theta::Dense(low_rank.to_dense()), &w).unwrap());
     assert_eq!((short.theta_rank, short.gap), (1, None));
     assert!((short.theta_norm - long.theta_norm).abs() < 1e-10 && (short.effective_rank - 1.0).abs() < 1e-10);
-    let turned = Theta::Dense(Mat::from_fn(5, 5, |i, j| theta[(4 - i, j)]));
-    let heads = vec![
-        Head { theta: Theta::Dense(theta.clone()), key_bias: None, w: w.clone() },
-        Head { theta: turned, key_bias: None, w: &w * faer::Scale(-1.0) },
-    ];
+    let turned = Mat::from_fn(5, 5, |i, j| theta[(4 - i, j)]);
+    let heads = vec![Head::dense(theta.clone(), w.clone()), Head::dense(turned, &w * faer::Scale(-1.0))];
     let layer = AttentionLayer::new(heads, None, Mask::None).unwrap();
     let all = Conditions::of(&layer, 4).unwrap();
     // Only the middle entry is shared: 1 of a squared norm of 21.

@@ -2,7 +2,7 @@
 
 use crate::data::InputDistribution;
 use crate::engine::{Batch, Form, Part, Student};
-use crate::layer::Mask;
+use crate::scores::{Mask, Scores};
 use crate::teacher::TeacherStream;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,10 +13,11 @@ pub(crate) const K: usize = 5;
 /// A teacher whose head 1 is sharp, and examples of it.
 pub(crate) fn sharp_problem(form: Form, n: usize, seed: u64) -> (Student<f64>, Batch<f64>, ChaCha8Rng) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut teacher: Student<f64> = Student::random(form, 2.0, &mut rng).expect("a valid form");
+    let mut teacher: Student<f64> = Student::random(form.clone(), 2.0, &mut rng).expect("a valid form");
     teacher.draw_head(1, 12.0, &mut rng);
     for part in [Part::C, Part::Bias] {
-        teacher.values[form.range(part)].iter_mut().for_each(|v| *v = rng.sample(rand_distr::StandardNormal));
+        let range = teacher.form.range(part);
+        teacher.values[range].iter_mut().for_each(|v| *v = rng.sample(rand_distr::StandardNormal));
     }
     let layer = teacher.layer().expect("finite numbers");
     let source = TeacherStream::new(&layer, K, InputDistribution::Boolean, seed + 1, None);
@@ -34,6 +35,8 @@ pub(crate) fn mixed_form(seed: u64) -> Form {
         value_rank: low.then_some(6),
         key_bias: biased,
         bias: biased,
-        mask: if seed % 4 < 2 { Mask::None } else { Mask::Causal },
+        scores: Scores::of(if seed % 4 < 2 { Mask::None } else { Mask::Causal }),
+        groups: None,
+        relative: None,
     }
 }

@@ -1,13 +1,17 @@
 //! The small products of a pass, sequence by sequence and head by head, compiled for the vector unit.
 //!
 //! ```text
-//! P = softmax(QKᵀ + 1tᵀ)                H = PU
-//! L̇ = Q̇Kᵀ + QK̇ᵀ + 1ṫᵀ                   Ḣ = (P∘(L̇ − (P∘L̇)1 1ᵀ))U + PU̇
-//! ∂L = P∘(∂P − (P∘∂P)1 1ᵀ), ∂P = ∂H Uᵀ    ∂Q = ∂L K,  ∂K = ∂LᵀQ,  ∂t = ∂Lᵀ1,  ∂U = Pᵀ∂H
+//! P = softmax(QKᵀ + 1tᵀ + β)             H = PU
+//! L̇ = Q̇Kᵀ + QK̇ᵀ + 1ṫᵀ + β̇                Ḣ = (P∘(L̇ − (P∘L̇)1 1ᵀ))U + PU̇
+//! ∂L = P∘(∂P − (P∘∂P)1 1ᵀ), ∂P = ∂H Uᵀ    ∂Q = ∂L K,  ∂K = ∂LᵀQ,  ∂t = ∂Lᵀ1,  ∂U = Pᵀ∂H,  ∂β_Δ = Σ_{a−b=Δ} ∂L_ab
 //! ```
+//!
+//! Queries and keys have been normalised and turned before. Heads of a group share keys and values; their adjoints are added.
 
 use crate::linalg::lanes::Real;
+use crate::scores::Mask;
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// How sequences and heads lie in the rows of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +20,23 @@ pub(crate) struct Layout {
     pub rows: usize,
     pub k: usize,
     pub heads: usize,
-    pub causal: bool,
+    pub mask: Mask,
+    /// The least distance that has a relative bias.
+    pub first: isize,
 }
 
 impl Layout {
-    /// Keys that query `a` sees: the first ones.
+    /// Keys that query `a` sees.
     #[inline(always)]
-    fn seen(&self, a: usize) -> usize {
-        if self.causal { a + 1 } else { self.k }
+    fn seen(&self, a: usize) -> Range<usize> {
+        self.mask.seen(a, self.k)
+    }
+
+    /// Where the relative bias of a head stands for a query and a key: `[distance][head]`, the ends standing for all beyond.
+    #[inline(always)]
+    fn relative(&self, table: usize, a: usize, b: usize, h: usize) -> usize {
+        let last = (table / self.heads) as isize - 1;
+        (a as isize - b as isize - self.first).clamp(0, last).unsigned_abs() * self.heads + h
     }
 
     /// Where the k × k matrix of a head of the sequence that begins at row `first` stands.
@@ -33,7 +46,7 @@ impl Layout {
     }
 }
 
-/// A vector for every row and head.
+/// A vector for every row and head, or every row and group of heads.
 #[derive(Clone, Copy)]
 pub(crate) struct Vectors<'a, T> {
     pub values: &'a [T],
@@ -41,22 +54,29 @@ pub(crate) struct Vectors<'a, T> {
     pub stride: usize,
     pub step: usize,
     pub width: usize,
+    /// Heads that share a vector.
+    pub share: usize,
 }
 
 impl<'a, T> Vectors<'a, T> {
     /// `[row][head][width]`.
     pub fn of_heads(values: &'a [T], heads: usize, width: usize) -> Self {
-        Self { values, stride: heads * width, step: width, width }
+        Self { values, stride: heads * width, step: width, width, share: 1 }
+    }
+
+    /// `[row][group][width]`.
+    pub fn of_groups(values: &'a [T], (heads, groups): (usize, usize), width: usize) -> Self {
+        Self { values, stride: groups * width, step: width, width, share: heads / groups }
     }
 
     /// `[row][width]`, the same for all heads.
     pub fn shared(values: &'a [T], width: usize) -> Self {
-        Self { values, stride: width, step: 0, width }
+        Self { values, stride: width, step: 0, width, share: 1 }
     }
 
     #[inline(always)]
     fn at(self, row: usize, h: usize) -> &'a [T] {
-        &self.values[row * self.stride + h * self.step..][..self.width]
+        &self.values[row * self.stride + h / self.share * self.step..][..self.width]
     }
 }
 
@@ -93,19 +113,19 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     sums[0]
 }
 
-/// `out ← [out] + Σ_c w_c v_c`, `w_c` number `c · stride` of the weights, `v_c` that of head `h` in row `first + c`.
+/// `out ← [out] + Σ_c w_c v_c` over a range of `c`, `w_c` number `c · stride` of the weights, `v_c` that of head `h` in row `first + c`.
 #[inline(always)]
 fn mix<T: Real>(
     out: &mut [T],
     add: bool,
-    (weights, stride, count): (&[T], usize, usize),
+    (weights, stride, range): (&[T], usize, Range<usize>),
     vectors: Vectors<'_, T>,
     (first, h): (usize, usize),
 ) {
     let mut start = 0;
     while start + LANES <= out.len() {
         let mut sums = [T::ZERO; LANES];
-        for c in 0..count {
+        for c in range.clone() {
             let (w, v) = (weights[c * stride], &vectors.at(first + c, h)[start..start + LANES]);
             for l in 0..LANES {
                 sums[l] = w.mul_add(v[l], sums[l]);
@@ -122,7 +142,7 @@ fn mix<T: Real>(
             *out = T::ZERO;
         }
     }
-    for c in 0..count {
+    for c in range.clone() {
         let (w, v) = (weights[c * stride], &vectors.at(first + c, h)[start..]);
         for (out, v) in out.iter_mut().zip(v) {
             *out = w.mul_add(*v, *out);
@@ -137,6 +157,8 @@ pub(crate) struct Attend<'a, T> {
     pub key: Vectors<'a, T>,
     /// `[row][head]`, or empty.
     pub t: &'a [T],
+    /// `[distance][head]`, or empty.
+    pub relative: &'a [T],
     pub u: Vectors<'a, T>,
     /// `[sequence][head][a][b]`.
     pub p: &'a mut [T],
@@ -148,7 +170,7 @@ impl<T: Real> WithSimd for Attend<'_, T> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { layout, q, key, t, u, p, h: pooled } = self;
+        let Self { layout, q, key, t, relative, u, p, h: pooled } = self;
         let (k, heads) = (layout.k, layout.heads);
         for first in (0..layout.rows).step_by(k) {
             for h in 0..heads {
@@ -157,26 +179,28 @@ impl<T: Real> WithSimd for Attend<'_, T> {
                     let row = &mut p[layout.square(first, h) + a * k..][..k];
                     let query = q.at(first + a, h);
                     let mut top = T::LOWEST;
-                    for b in 0..seen {
+                    for b in seen.clone() {
                         let mut logit = dot(query, key.at(first + b, h));
                         if !t.is_empty() {
                             logit += t[(first + b) * heads + h];
+                        }
+                        if !relative.is_empty() {
+                            logit += relative[layout.relative(relative.len(), a, b, h)];
                         }
                         row[b] = logit;
                         top = top.max(logit);
                     }
                     let mut total = T::ZERO;
-                    for p in &mut row[..seen] {
+                    for p in &mut row[seen.clone()] {
                         *p = (*p - top).exp();
                         total += *p;
                     }
                     let scale = T::ONE / total;
-                    for p in &mut row[..seen] {
+                    for p in &mut row[seen.clone()] {
                         *p = *p * scale;
                     }
-                    for p in &mut row[seen..] {
-                        *p = T::ZERO;
-                    }
+                    row[..seen.start].fill(T::ZERO);
+                    row[seen.end..].fill(T::ZERO);
                     let out = &mut pooled[((first + a) * heads + h) * u.width..][..u.width];
                     mix(out, false, (row, 1, seen), u, (first, h));
                 }
@@ -197,6 +221,8 @@ pub(crate) struct Derivative<'a, T> {
     pub dk: Option<Vectors<'a, T>>,
     /// Empty where there is no key bias.
     pub dt: &'a [T],
+    /// Empty where there is no relative bias.
+    pub d_relative: &'a [T],
     /// `None` where values are the tokens themselves.
     pub du: Option<Vectors<'a, T>>,
     pub dh: &'a mut [T],
@@ -206,7 +232,7 @@ impl<T: Real> WithSimd for Derivative<'_, T> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { layout, q, key, u, p, dq, dk, dt, du, dh } = self;
+        let Self { layout, q, key, u, p, dq, dk, dt, d_relative, du, dh } = self;
         let (k, heads) = (layout.k, layout.heads);
         let mut dl = vec![T::ZERO; k];
         for first in (0..layout.rows).step_by(k) {
@@ -215,7 +241,7 @@ impl<T: Real> WithSimd for Derivative<'_, T> {
                     let seen = layout.seen(a);
                     let p = &p[layout.square(first, h) + a * k..][..k];
                     let mut mean = T::ZERO;
-                    for b in 0..seen {
+                    for b in seen.clone() {
                         let mut along = dot(dq.at(first + a, h), key.at(first + b, h));
                         if let Some(dk) = dk {
                             along += dot(q.at(first + a, h), dk.at(first + b, h));
@@ -223,14 +249,17 @@ impl<T: Real> WithSimd for Derivative<'_, T> {
                         if !dt.is_empty() {
                             along += dt[(first + b) * heads + h];
                         }
+                        if !d_relative.is_empty() {
+                            along += d_relative[layout.relative(d_relative.len(), a, b, h)];
+                        }
                         dl[b] = along;
                         mean = p[b].mul_add(along, mean);
                     }
-                    for b in 0..seen {
+                    for b in seen.clone() {
                         dl[b] = p[b] * (dl[b] - mean);
                     }
                     let out = &mut dh[((first + a) * heads + h) * u.width..][..u.width];
-                    mix(out, false, (&dl, 1, seen), u, (first, h));
+                    mix(out, false, (&dl, 1, seen.clone()), u, (first, h));
                     if let Some(du) = du {
                         mix(out, true, (p, 1, seen), du, (first, h));
                     }
@@ -253,6 +282,8 @@ pub(crate) struct Adjoint<'a, T> {
     pub dk: &'a mut [T],
     /// Empty where there is no key bias.
     pub dt: &'a mut [T],
+    /// Added to; empty where there is no relative bias.
+    pub d_relative: &'a mut [T],
     /// Empty where values are the tokens themselves.
     pub du: &'a mut [T],
 }
@@ -261,7 +292,7 @@ impl<T: Real> WithSimd for Adjoint<'_, T> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { layout, q, key, u, p, dh, dq, dk, dt, du } = self;
+        let Self { layout, q, key, u, p, dh, dq, dk, dt, d_relative, du } = self;
         let (k, heads) = (layout.k, layout.heads);
         let mut dl = vec![T::ZERO; k * k];
         for first in (0..layout.rows).step_by(k) {
@@ -270,27 +301,32 @@ impl<T: Real> WithSimd for Adjoint<'_, T> {
                 for a in 0..k {
                     let (seen, p, dl) = (layout.seen(a), &p[a * k..][..k], &mut dl[a * k..][..k]);
                     let mut mean = T::ZERO;
-                    for b in 0..seen {
+                    for b in seen.clone() {
                         dl[b] = dot(dh.at(first + a, h), u.at(first + b, h));
                         mean = p[b].mul_add(dl[b], mean);
                     }
-                    for b in 0..seen {
+                    for b in seen.clone() {
                         dl[b] = p[b] * (dl[b] - mean);
                     }
                     // Keys out of sight: the buffer has another head's.
-                    for dl in &mut dl[seen..] {
-                        *dl = T::ZERO;
+                    dl[..seen.start].fill(T::ZERO);
+                    dl[seen.end..].fill(T::ZERO);
+                    if !d_relative.is_empty() {
+                        for b in seen.clone() {
+                            d_relative[layout.relative(d_relative.len(), a, b, h)] += dl[b];
+                        }
                     }
                     mix(&mut dq[((first + a) * heads + h) * q.width..][..q.width], false, (dl, 1, seen), key, (first, h));
                 }
+                // The first head of a group sets its keys and values, the others add.
                 for b in 0..k {
                     if !dk.is_empty() {
-                        let out = &mut dk[((first + b) * heads + h) * q.width..][..q.width];
-                        mix(out, false, (&dl[b..], k, k), q, (first, h));
+                        let out = &mut dk[(first + b) * key.stride + h / key.share * q.width..][..q.width];
+                        mix(out, h % key.share > 0, (&dl[b..], k, 0..k), q, (first, h));
                     }
                     if !du.is_empty() {
-                        let out = &mut du[((first + b) * heads + h) * u.width..][..u.width];
-                        mix(out, false, (&p[b..], k, k), dh, (first, h));
+                        let out = &mut du[(first + b) * u.stride + h / u.share * u.width..][..u.width];
+                        mix(out, h % u.share > 0, (&p[b..], k, 0..k), dh, (first, h));
                     }
                     if !dt.is_empty() {
                         let mut sum = T::ZERO;

@@ -282,12 +282,23 @@ mod tests {
     use crate::engine::linearised::Linearised;
     use crate::engine::student::{Part, Student};
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
-    const FORM: Form =
-        Form { d: 4, d_out: 3, heads: 2, rank: Some(2), value_rank: None, key_bias: true, bias: true, mask: Mask::None };
+    const FORM: Form = Form {
+        d: 4,
+        d_out: 3,
+        heads: 2,
+        rank: Some(2),
+        value_rank: None,
+        key_bias: true,
+        bias: true,
+        scores: Scores::of(Mask::None),
+        groups: None,
+        relative: None,
+    };
 
     fn setting(n: usize) -> (Student<f64>, Batch<f64>) {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

@@ -116,12 +116,12 @@ impl<T: Field> Batch<T> {
                         }
                     }
                 }
-                pass.adjoint_of_pooled(form, x, &mut gradient);
+                pass.adjoint_of_pooled(form, at, x, &mut gradient);
             }
             (total, gradient)
         });
         let (error, mut gradient) = add(sums, form.len());
-        for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias)) {
+        for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias | Part::Gains)) {
             let weight = T::from_f64(prior.noise / form.size_of(part, prior.norm).powi(2));
             for i in form.range(part) {
                 gradient[i] += weight * at[i];
@@ -138,6 +138,7 @@ mod tests {
     use crate::data::Shape;
     use crate::engine::student::Student;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
@@ -162,7 +163,7 @@ mod tests {
         let miss = &bar * &o - y;
         let shrunk: f64 = (0..n).map(|i| ridge(i) * (0..form.d_out).map(|e| o[(i, e)].powi(2)).sum::<f64>()).sum();
         let log_det = 2.0 * (0..n).map(|i| l[(i, i)].ln()).sum::<f64>();
-        let heads = PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias));
+        let heads = PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias | Part::Gains));
         let shrinkage: f64 = heads
             .map(|part| {
                 let size = form.size_of(part, prior.norm);
@@ -175,13 +176,25 @@ mod tests {
 
     #[test]
     fn the_gradient_is_that_of_finite_differences() {
-        let base =
-            Form { d: 4, d_out: 3, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        for (form, evidence) in
-            [(base, true), (Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base }, true), (base, false)]
-        {
+        let base = Form {
+            d: 4,
+            d_out: 3,
+            heads: 2,
+            rank: Some(2),
+            value_rank: Some(3),
+            key_bias: true,
+            bias: true,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        for (form, evidence) in [
+            (base.clone(), true),
+            (Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base.clone() }, true),
+            (base, false),
+        ] {
             let mut rng = ChaCha8Rng::seed_from_u64(4);
-            let mut student = Student::<f64>::random(form, 3.0, &mut rng).unwrap();
+            let mut student = Student::<f64>::random(form.clone(), 3.0, &mut rng).unwrap();
             let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();
             let batch = Batch { shape: Shape { k: 3, d: 4, d_out: 3 }, x: normals(20 * 12), y: normals(20 * 9) };
             let prior = Prior { noise: 0.3, norm: 1.5, evidence };

@@ -60,7 +60,7 @@ impl<'a, T: Field> Linearised<'a, T> {
 
     /// `JᵀJ v`.
     pub fn normal_product(&mut self, v: &[T]) -> Vec<T> {
-        let form = self.form;
+        let form = self.form.clone();
         self.each_run(|batch, values, run| {
             let mut sum = vec![T::ZERO; form.len()];
             for Chunk { range, pass, along } in run {
@@ -74,7 +74,7 @@ impl<'a, T: Field> Linearised<'a, T> {
 
     /// `JᵀP⊥J v` for a `v` that leaves `O` and the bias alone, and the same of the product.
     pub fn projected_product(&mut self, elimination: &Elimination, v: &[T]) -> Vec<T> {
-        let form = self.form;
+        let form = self.form.clone();
         let (n, ms) = (columns(&form), form.heads * form.s());
         let Self { batch, values, passes, .. } = self;
         let parts: Vec<Mat<T>> = parallel::map(passes, |run| {

@@ -14,6 +14,8 @@ pub(crate) mod moments;
 pub(crate) mod normal;
 pub(crate) mod pass;
 pub(crate) mod student;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use batch::Batch;
 pub use eliminate::Elimination;

@@ -102,6 +102,7 @@ mod tests {
     use crate::data::Shape;
     use crate::engine::student::Student;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
@@ -109,15 +110,28 @@ mod tests {
     /// The blocks of `JᵀJ` of key biases and of values are these moments, and these times `OOᵀ`.
     #[test]
     fn they_are_blocks_of_the_normal_matrix() {
-        let full =
-            Form { d: 5, d_out: 4, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        for (seed, form) in [full, Form { mask: Mask::Causal, ..full }, Form { value_rank: None, ..full }].into_iter().enumerate()
+        let full = Form {
+            d: 5,
+            d_out: 4,
+            heads: 2,
+            rank: Some(2),
+            value_rank: Some(3),
+            key_bias: true,
+            bias: true,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        for (seed, form) in
+            [full.clone(), Form { scores: Scores::of(Mask::Causal), ..full.clone() }, Form { value_rank: None, ..full.clone() }]
+                .into_iter()
+                .enumerate()
         {
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
-            let student = Student::<f64>::random(form, 2.0, &mut rng).unwrap();
+            let student = Student::<f64>::random(form.clone(), 2.0, &mut rng).unwrap();
             let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();
             let batch = Batch { shape: Shape { k: 3, d: 5, d_out: 4 }, x: normals(40 * 15), y: normals(40 * 12) };
-            let mut linear = Linearised::new(&batch, form, &student.values);
+            let mut linear = Linearised::new(&batch, form.clone(), &student.values);
             let mut block = |part: Part, column: usize, (i, j): (usize, usize), with: usize| {
                 let (start, cols) = (form.range(part).start, form.shape(part).1);
                 let mut unit = vec![0.0; form.len()];
@@ -125,7 +139,7 @@ mod tests {
                 linear.normal_product(&unit)[start + j * cols + with]
             };
             for head in 0..2 {
-                let moments = Moments::new(&batch, &form, &Linearised::new(&batch, form, &student.values), head);
+                let moments = Moments::new(&batch, &form, &Linearised::new(&batch, form.clone(), &student.values), head);
                 let s = form.s();
                 let o = form.view(Part::O, &student.values).subrows(head * s, s);
                 let outputs = o * o.transpose();

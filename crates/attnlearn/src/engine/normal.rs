@@ -7,7 +7,8 @@
 //! dℓ_b = ⟨x_a dA, x_b B⟩ + ⟨x_a A, x_b dB⟩ + ⟨dc, x_b⟩
 //! ```
 //!
-//! so every row of the Jacobian is made of outer products: `x_a ⊗ KᵀD`, `q_a ⊗ XᵀD`, `XᵀD` and `z ⊗ O`. And
+//! so every row of the Jacobian is made of outer products: `x_a ⊗ KᵀD`, `q_a ⊗ XᵀD`, `XᵀD` and `z ⊗ O`. (Where queries and keys are normalised and turned, `k_b` and `q_a` stand for
+//! what multiplies changes of the raw query and key, and the latter depends on `b`: `Σ_b x_b ⊗ D_b q_ab`.) And
 //! `JᵀP⊥J = JᵀJ − Σ_e (H̄ᵀJ_e)ᵀ G⁻¹ (H̄ᵀJ_e)`, with `J_e` the rows of output `e`.
 
 use crate::engine::batch::{Batch, ROWS as CHUNK};
@@ -49,7 +50,7 @@ pub(crate) fn fits_memory(form: &Form) -> bool {
 
 /// Whether there are heads of full rank and nothing else.
 fn heads_alone(form: &Form) -> bool {
-    form.rank.is_none() && form.value_rank.is_none() && !form.key_bias && !form.bias
+    form.rank.is_none() && form.value_rank.is_none() && !form.key_bias && !form.bias && form.relative.is_none()
 }
 
 /// The lower triangle of `JᵀP⊥J`; `stop` is asked at every chunk.
@@ -224,7 +225,8 @@ impl ChunkOf<'_> {
     /// `Jᵀ`, p × (rows d_out); the rows of output `e` stand in columns `e·rows..`.
     fn jacobian(&self) -> Mat<f64> {
         let Self { form, pass, x, k, .. } = *self;
-        let (d, m, r, s, d_out, rows) = (form.d, form.heads, form.r(), form.s(), form.d_out, self.rows());
+        let (d, m, g, r, s, d_out, rows) = (form.d, form.heads, form.key_groups(), form.r(), form.s(), form.d_out, self.rows());
+        let relative = form.range(Part::Relative);
         let [a, b, c, v] = [Part::A, Part::B, Part::C, Part::V].map(|part| form.range(part));
         let o = &self.values[form.range(Part::O)];
         let mut jacobian = Mat::zeros(form.range(Part::O).start, rows * d_out);
@@ -235,33 +237,47 @@ impl ChunkOf<'_> {
             if form.value_rank.is_some() {
                 Self::mix(pass.attention(form, row, h), token, &mut z);
             }
+            let group = form.group(h);
+            let turned = (!form.scores.is_bilinear()).then(|| Turned::new(self, row, h));
             for e in 0..d_out {
                 let weights = &weights[e * k..(e + 1) * k];
                 // XᵀD and KᵀD.
                 Self::mix(weights, token, &mut xd);
-                if form.rank.is_some() {
-                    Self::mix(weights, |b| pass.key(form, first + b, h), &mut kd);
+                match &turned {
+                    Some(turned) => Self::mix(weights, |b| turned.key(b), &mut kd),
+                    None if form.rank.is_some() => Self::mix(weights, |b| pass.key(form, first + b, h), &mut kd),
+                    None => {}
                 }
                 let column = jacobian.col_as_slice_mut(e * rows + row);
+                if let Some(turned) = &turned {
+                    turned.add(weights, (h, group), token, &kd, column);
+                }
+                if !relative.is_empty() {
+                    let (least, count) = form.distances();
+                    for (b, weight) in weights.iter().enumerate() {
+                        let distance = (row - first) as isize - b as isize - least;
+                        column[relative.start + distance.clamp(0, count as isize - 1).unsigned_abs() * m + h] += weight;
+                    }
+                }
                 let keys = if form.rank.is_some() { &kd } else { &xd };
                 for (i, x) in token(row - first).iter().enumerate() {
                     let at = a.start + (i * m + h) * r;
                     column[at..at + r].iter_mut().zip(keys).for_each(|(out, key)| *out = x * key);
                 }
-                if form.rank.is_some() {
+                if form.rank.is_some() && turned.is_none() {
                     let q = pass.query(form, row, h);
                     for (i, x) in xd.iter().enumerate() {
-                        let at = b.start + (i * m + h) * r;
-                        column[at..at + r].iter_mut().zip(q).for_each(|(out, q)| *out = x * q);
+                        let at = b.start + (i * g + group) * r;
+                        column[at..at + r].iter_mut().zip(q).for_each(|(out, q)| *out += x * q);
                     }
                 }
-                if form.key_bias {
+                if !c.is_empty() {
                     xd.iter().enumerate().for_each(|(i, x)| column[c.start + i * m + h] = *x);
                 }
                 if form.value_rank.is_some() {
                     for (i, z) in z.iter().enumerate() {
-                        let at = v.start + (i * m + h) * s;
-                        (0..s).for_each(|j| column[at + j] = z * o[(h * s + j) * d_out + e]);
+                        let at = v.start + (i * g + group) * s;
+                        (0..s).for_each(|j| column[at + j] += z * o[(h * s + j) * d_out + e]);
                     }
                 }
             }
@@ -270,36 +286,88 @@ impl ChunkOf<'_> {
     }
 }
 
+/// What multiplies changes of raw queries and keys in the logits of one query, where those are normalised and turned.
+struct Turned<'a> {
+    chunk: &'a ChunkOf<'a>,
+    /// For the query, `[b][r]`, and for the keys.
+    keys: Vec<f64>,
+    queries: Vec<f64>,
+    /// For the gains of queries and of keys.
+    gains: [Vec<f64>; 2],
+}
+
+impl<'a> Turned<'a> {
+    fn new(chunk: &'a ChunkOf<'a>, row: usize, h: usize) -> Self {
+        let ChunkOf { form, pass, values, k, .. } = *chunk;
+        let (r, first) = (form.r(), row / k * k);
+        let mut new =
+            Self { chunk, keys: vec![0.0; k * r], queries: vec![0.0; k * r], gains: [vec![0.0; k * r], vec![0.0; k * r]] };
+        for b in form.scores.mask.seen(row - first, k) {
+            let at = b * r..(b + 1) * r;
+            let (key, query) = (&mut new.keys[at.clone()], &mut new.queries[at.clone()]);
+            key.copy_from_slice(pass.key(form, first + b, h));
+            query.copy_from_slice(pass.query(form, row, h));
+            pass.towards_query(form, values, (row, h), key, &mut new.gains[0][at.clone()]);
+            pass.towards_key(form, values, (first + b, h), query, &mut new.gains[1][at]);
+        }
+        new
+    }
+
+    fn key(&self, b: usize) -> &[f64] {
+        let r = self.chunk.form.r();
+        &self.keys[b * r..(b + 1) * r]
+    }
+
+    /// Adds what keys, biases and gains have in a row of the Jacobian; `kd` is what `A` has.
+    fn add<'b>(
+        &self,
+        weights: &[f64],
+        (h, group): (usize, usize),
+        token: impl Fn(usize) -> &'b [f64],
+        kd: &[f64],
+        column: &mut [f64],
+    ) {
+        let form = self.chunk.form;
+        let (g, r) = (form.key_groups(), form.r());
+        let [b_start, query_bias, key_bias, gains] =
+            [Part::B, Part::QueryBias, Part::KeyBias, Part::Gains].map(|part| form.range(part));
+        for (b, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
+            let query = &self.queries[b * r..(b + 1) * r];
+            for (i, x) in token(b).iter().enumerate() {
+                let at = b_start.start + (i * g + group) * r;
+                column[at..at + r].iter_mut().zip(query).for_each(|(out, q)| *out += weight * x * q);
+            }
+            if !key_bias.is_empty() {
+                let at = key_bias.start + group * r;
+                column[at..at + r].iter_mut().zip(query).for_each(|(out, q)| *out += weight * q);
+            }
+            if !gains.is_empty() {
+                for (side, of) in self.gains.iter().enumerate() {
+                    let place = &mut column[gains.start + side * r..gains.start + (side + 1) * r];
+                    place.iter_mut().zip(&of[b * r..(b + 1) * r]).for_each(|(out, v)| *out += weight * v);
+                }
+            }
+        }
+        if !query_bias.is_empty() {
+            let at = query_bias.start + h * r;
+            column[at..at + r].iter_mut().zip(kd).for_each(|(out, v)| *out += v);
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use crate::data::Shape;
-    use crate::engine::student::Student;
-    use crate::layer::Mask;
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-    use rand_distr::StandardNormal;
+    use crate::engine::testing::{batch, forms, student};
 
     /// Its columns are the products with unit vectors, for every kind of student.
     #[test]
     fn it_is_what_products_say() {
-        let base =
-            Form { d: 4, d_out: 3, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        let forms = [
-            base,
-            Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base },
-            Form { rank: None, mask: Mask::Causal, ..base },
-            Form { value_rank: None, bias: false, ..base },
-        ];
-        for form in forms {
-            let mut rng = ChaCha8Rng::seed_from_u64(4);
-            let mut student = Student::<f64>::random(form, 3.0, &mut rng).unwrap();
-            let mut normals = |len: usize| (0..len).map(|_| rng.sample(StandardNormal)).collect::<Vec<f64>>();
-            let n = 200;
-            let batch = Batch { shape: Shape { k: 3, d: 4, d_out: 3 }, x: normals(n * 12), y: normals(n * 9) };
+        for (seed, form) in forms().into_iter().enumerate() {
+            let (mut student, batch) = (student(&form, seed as u64), batch(&form, 120, seed as u64));
             let elimination = batch.refit(&form, &mut student.values).unwrap();
-            let mut linear = Linearised::new(&batch, form, &student.values);
+            let mut linear = Linearised::new(&batch, form.clone(), &student.values);
             let matrix = normal_matrix(&batch, &form, &linear, &elimination, &|| false).unwrap();
             let size = (0..matrix.nrows()).map(|i| matrix[(i, i)]).fold(0.0, f64::max);
             for j in 0..matrix.ncols() {

@@ -3,29 +3,31 @@
 //! Forward, for the tokens `X` of one sequence and every head:
 //!
 //! ```text
-//! Q = XA    K = XB    t = Xc    L = QKᵀ + 1tᵀ    P = softmax(L)    U = XV    H = PU    Y = HO + bias
+//! Q = XA + 1a°    K = XB + 1b°    t = Xc    L = QKᵀ + 1tᵀ + β    P = softmax(L)    U = XV    H = PU    Y = HO + bias
 //! ```
 //!
-//! Derivative along `(Ȧ, Ḃ, ċ, V̇, Ȯ, ḃ)`:
+//! where scores are not bilinear with rows of `Q` and `K` normalised and turned, `q_a ← R_a N_γ(q_a)` ([`Inner`]), and the same in derivative and adjoint.
+//!
+//! Derivative along `(Ȧ, Ḃ, ċ, β̇, V̇, Ȯ, ḃ)`, with `Q̇ = XȦ + 1ȧ°` and so on:
 //!
 //! ```text
-//! L̇ = XȦKᵀ + Q(XḂ)ᵀ + 1(Xċ)ᵀ    Ṗ = P∘(L̇ − (P∘L̇)1 1ᵀ)    Ḣ = ṖU + P XV̇    Ẏ = ḢO + HȮ + ḃ
+//! L̇ = Q̇Kᵀ + QK̇ᵀ + 1(Xċ)ᵀ + β̇    Ṗ = P∘(L̇ − (P∘L̇)1 1ᵀ)    Ḣ = ṖU + P XV̇    Ẏ = ḢO + HȮ + ḃ
 //! ```
 //!
 //! Adjoint of `G = ∂/∂Y`:
 //!
 //! ```text
 //! ∂O = HᵀG   ∂bias = Gᵀ1   ∂H = GOᵀ   ∂U = Pᵀ∂H   ∂P = ∂H Uᵀ   ∂L = P∘(∂P − (P∘∂P)1 1ᵀ)
-//! ∂Q = ∂L K   ∂K = ∂LᵀQ   ∂t = ∂Lᵀ1   ∂A = Xᵀ∂Q   ∂B = Xᵀ∂K   ∂c = Xᵀ∂t   ∂V = Xᵀ∂U
+//! ∂Q = ∂L K   ∂K = ∂LᵀQ   ∂t = ∂Lᵀ1   ∂A = Xᵀ∂Q   ∂a° = 1ᵀ∂Q   ∂B = Xᵀ∂K   ∂c = Xᵀ∂t   ∂V = Xᵀ∂U
 //! ```
 //!
 //! Products with `A, B, V, O` are those of large matrices, over all sequences at once; the rest is small (`attend`). A pass runs on one thread: threads share the batch in chunks whose sums are added in order.
 
 use crate::engine::attend::{Adjoint, Attend, Derivative, Layout, Vectors};
 use crate::engine::student::{Form, Part};
-use crate::layer::Mask;
 use crate::linalg::lanes::vectorised;
 use crate::linalg::symmetric::{Field, multiply};
+use crate::scores::Inner;
 use faer::{MatMut, MatRef};
 
 /// What a forward pass leaves behind for the others; kept from chunk to chunk so that nothing is allocated.
@@ -35,8 +37,13 @@ pub struct Pass<T> {
     k: usize,
     /// Rows of the chunk.
     rows: usize,
+    /// What queries and keys go through; `None` where scores are bilinear.
+    inner: Option<Inner<T>>,
     q: Vec<T>,
     key: Vec<T>,
+    /// The same before norms, where there are norms.
+    raw_q: Vec<T>,
+    raw_key: Vec<T>,
     t: Vec<T>,
     /// `[sequence][head][a][b]`.
     p: Vec<T>,
@@ -77,8 +84,17 @@ impl<T: Field> Pass<T> {
         }
     }
 
+    /// Adds a bias to every row; nothing where it is absent.
+    fn add_bias(form: &Form, part: Part, values: &[T], rows: usize, out: &mut [T]) {
+        let bias = &values[form.range(part)];
+        if !bias.is_empty() {
+            let rows = out[..rows * bias.len()].chunks_exact_mut(bias.len());
+            rows.for_each(|row| row.iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias));
+        }
+    }
+
     fn layout(&self, form: &Form) -> Layout {
-        Layout { rows: self.rows, k: self.k, heads: form.heads, causal: form.mask == Mask::Causal }
+        Layout { rows: self.rows, k: self.k, heads: form.heads, mask: form.scores.mask, first: form.distances().0 }
     }
 
     /// `Y` of the sequences `x`, `[n][k][d]`.
@@ -104,19 +120,36 @@ impl<T: Field> Pass<T> {
     /// `H` of the sequences `x`: all of [`Self::forward`] that does not depend on `O`.
     pub(crate) fn pool(&mut self, form: &Form, values: &[T], x: &[T], k: usize) {
         let rows = x.len() / form.d;
+        if k != self.k {
+            self.inner = Inner::new(&form.scores, form.r(), k);
+        }
         (self.k, self.rows) = (k, rows);
         let (m, s) = (form.heads, form.s());
         Self::tokens_times(x, rows, form, Part::A, values, &mut self.q);
         Self::tokens_times(x, rows, form, Part::B, values, &mut self.key);
         Self::tokens_times(x, rows, form, Part::V, values, &mut self.u);
         Self::tokens_times(x, rows, form, Part::C, values, &mut self.t);
+        Self::add_bias(form, Part::QueryBias, values, rows, &mut self.q);
+        Self::add_bias(form, Part::KeyBias, values, rows, &mut self.key);
+        if let Some(inner) = &self.inner {
+            let gains = gains(form, values);
+            let sides =
+                [(&mut self.q, &mut self.raw_q, gains.0, m), (&mut self.key, &mut self.raw_key, gains.1, form.key_groups())];
+            for (made, raw, gains, count) in sides {
+                if inner.needs_raw() {
+                    raw.clone_from(made);
+                }
+                each_vector(made, (rows, k), (count, form.r()), |position, _, v| inner.apply::<1>(position, gains, v));
+            }
+        }
         fit(&mut self.p, rows * m * k);
         fit(&mut self.h, rows * m * s);
         vectorised(Attend {
             layout: self.layout(form),
             q: Vectors::of_heads(&self.q, m, form.r()),
             key: keys(form, x, &self.key),
-            t: if form.key_bias { &self.t } else { &[] },
+            t: if form.shape(Part::C).0 > 0 { &self.t } else { &[] },
+            relative: &values[form.range(Part::Relative)],
             u: tokens_values(form, x, &self.u),
             p: &mut self.p,
             h: &mut self.h,
@@ -128,29 +161,48 @@ impl<T: Field> Pass<T> {
         rows_of(&self.h, self.rows, form.heads * form.s())
     }
 
-    /// Attention of one row by one head, over the keys that it sees.
+    /// Attention of one row by one head, over the keys up to the last that it sees.
     pub(crate) fn attention(&self, form: &Form, row: usize, h: usize) -> &[T] {
         let (k, a) = (self.k, row % self.k);
         let start = ((row - a) * form.heads + h * k + a) * k;
-        &self.p[start..start + if form.mask == Mask::Causal { a + 1 } else { k }]
+        &self.p[start..start + form.scores.mask.seen(a, k).end]
     }
 
-    /// `x_a A` of one head.
+    /// The query of one row and head.
     pub(crate) fn query(&self, form: &Form, row: usize, h: usize) -> &[T] {
         let start = (row * form.heads + h) * form.r();
         &self.q[start..start + form.r()]
     }
 
-    /// `x_b B` of one head; only for factors.
+    /// The key of one row and head; only for factors.
     pub(crate) fn key(&self, form: &Form, row: usize, h: usize) -> &[T] {
-        let start = (row * form.heads + h) * form.r();
+        let start = (row * form.key_groups() + form.group(h)) * form.r();
         &self.key[start..start + form.r()]
+    }
+
+    /// What multiplies a change of the raw query of a row in a logit whose key is `key`, and one of the gains, which is added: `key` itself and nothing where scores
+    /// are bilinear.
+    pub(crate) fn towards_query(&self, form: &Form, values: &[T], (row, h): (usize, usize), key: &mut [T], of_gains: &mut [T]) {
+        let start = (row * form.heads + h) * form.r();
+        self.towards(&self.raw_q[..], start, gains(form, values).0, row, key, of_gains);
+    }
+
+    /// The same of the raw key of a row, for a query.
+    pub(crate) fn towards_key(&self, form: &Form, values: &[T], (row, h): (usize, usize), query: &mut [T], of_gains: &mut [T]) {
+        let start = (row * form.key_groups() + form.group(h)) * form.r();
+        self.towards(&self.raw_key[..], start, gains(form, values).1, row, query, of_gains);
+    }
+
+    fn towards(&self, raw: &[T], start: usize, gains: &[T], row: usize, v: &mut [T], of_gains: &mut [T]) {
+        let Some(inner) = &self.inner else { return };
+        let raw = if inner.needs_raw() { &raw[start..start + v.len()] } else { &[] };
+        inner.adjoint::<1>(row % self.k, raw, gains, of_gains, v);
     }
 
     /// `XV` of one head, or `X`.
     pub(crate) fn head_values<'a>(&'a self, form: &Form, x: &'a [T], h: usize) -> MatRef<'a, T> {
         match form.value_rank {
-            Some(s) => rows_of(&self.u, self.rows, form.heads * s).subcols(h * s, s),
+            Some(s) => rows_of(&self.u, self.rows, form.key_groups() * s).subcols(form.group(h) * s, s),
             None => rows_of(x, self.rows, form.d),
         }
     }
@@ -183,7 +235,7 @@ impl<T: Field> Pass<T> {
         fit(&mut self.dh, rows * ms);
         let g = rows_of(g, rows, form.d_out);
         multiply(rows_of_mut(&mut self.dh, rows, ms), false, T::ONE, g, form.view(Part::O, values).transpose());
-        self.adjoint_of_pooled(form, x, gradient);
+        self.adjoint_of_pooled(form, values, x, gradient);
     }
 
     /// Room for `∂H`, one row per row, which [`Self::adjoint_of_pooled`] reads.
@@ -194,8 +246,8 @@ impl<T: Field> Pass<T> {
     }
 
     /// Adds the adjoint of `∂H` to `gradient`, in all parts but `O` and the bias.
-    pub(crate) fn adjoint_of_pooled(&mut self, form: &Form, x: &[T], gradient: &mut [T]) {
-        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
+    pub(crate) fn adjoint_of_pooled(&mut self, form: &Form, values: &[T], x: &[T], gradient: &mut [T]) {
+        let (rows, m, g, r, s) = (self.rows, form.heads, form.key_groups(), form.r(), form.s());
         let block = |gradient: &mut [T], part: Part, left: MatRef<'_, T>, right: MatRef<'_, T>| {
             let (height, width) = form.shape(part);
             let place = &mut gradient[form.range(part)];
@@ -208,9 +260,10 @@ impl<T: Field> Pass<T> {
             }
         };
         room(&mut self.dq, true, rows * m * r);
-        room(&mut self.dk, low_rank, rows * m * r);
-        room(&mut self.du, low_values, rows * m * s);
-        room(&mut self.dt, form.key_bias, rows * m);
+        let key_bias = form.shape(Part::C).0 > 0;
+        room(&mut self.dk, low_rank, rows * g * r);
+        room(&mut self.du, low_values, rows * g * s);
+        room(&mut self.dt, key_bias, rows * m);
         vectorised(Adjoint {
             layout: self.layout(form),
             q: Vectors::of_heads(&self.q, m, r),
@@ -220,19 +273,41 @@ impl<T: Field> Pass<T> {
             dh: Vectors::of_heads(&self.dh, m, s),
             dq: &mut self.dq,
             dk: if low_rank { &mut self.dk } else { &mut [] },
-            dt: if form.key_bias { &mut self.dt } else { &mut [] },
+            dt: if key_bias { &mut self.dt } else { &mut [] },
+            d_relative: &mut gradient[form.range(Part::Relative)],
             du: if low_values { &mut self.du } else { &mut [] },
         });
+        if let Some(inner) = &self.inner {
+            let (query, key) = gains(form, values);
+            let needs_raw = inner.needs_raw();
+            let mut of_gains = vec![T::ZERO; 2 * r];
+            let (of_query, of_key) = of_gains.split_at_mut(r);
+            let sides = [(&mut self.dq, &self.raw_q, query, of_query, m), (&mut self.dk, &self.raw_key, key, of_key, g)];
+            for (made, raw, gains, of_gains, count) in sides {
+                each_vector(made, (rows, self.k), (count, r), |position, at, v| {
+                    let raw = if needs_raw { &raw[at..at + r] } else { &[] };
+                    inner.adjoint::<1>(position, raw, gains, of_gains, v);
+                });
+            }
+            gradient[form.range(Part::Gains)].iter_mut().zip(of_gains).for_each(|(out, v)| *out += v);
+        }
+        for (part, made) in [(Part::QueryBias, &self.dq), (Part::KeyBias, &self.dk)] {
+            let place = &mut gradient[form.range(part)];
+            if !place.is_empty() {
+                let rows = made[..rows * place.len()].chunks_exact(place.len());
+                rows.for_each(|row| place.iter_mut().zip(row).for_each(|(out, v)| *out += *v));
+            }
+        }
         let x = rows_of(x, rows, form.d);
         block(gradient, Part::A, x, rows_of(&self.dq, rows, m * r));
         if low_rank {
-            block(gradient, Part::B, x, rows_of(&self.dk, rows, m * r));
+            block(gradient, Part::B, x, rows_of(&self.dk, rows, g * r));
         }
-        if form.key_bias {
+        if key_bias {
             block(gradient, Part::C, x, rows_of(&self.dt, rows, m));
         }
         if low_values {
-            block(gradient, Part::V, x, rows_of(&self.du, rows, m * s));
+            block(gradient, Part::V, x, rows_of(&self.du, rows, g * s));
         }
     }
 
@@ -250,11 +325,23 @@ impl<T: Field> Pass<T> {
 
     /// The same along a direction that leaves `O` and the bias alone.
     pub fn derivative_of_heads(&mut self, form: &Form, values: &[T], x: &[T], direction: &[T], out: &mut [T]) {
-        let (rows, m, r, s) = (self.rows, form.heads, form.r(), form.s());
+        let (rows, m, g, r, s) = (self.rows, form.heads, form.key_groups(), form.r(), form.s());
         Self::tokens_times(x, rows, form, Part::A, direction, &mut self.dq);
         Self::tokens_times(x, rows, form, Part::B, direction, &mut self.dk);
         Self::tokens_times(x, rows, form, Part::V, direction, &mut self.du);
         Self::tokens_times(x, rows, form, Part::C, direction, &mut self.dt);
+        Self::add_bias(form, Part::QueryBias, direction, rows, &mut self.dq);
+        Self::add_bias(form, Part::KeyBias, direction, rows, &mut self.dk);
+        if let Some(inner) = &self.inner {
+            let (gains, along) = (gains(form, values), gains(form, direction));
+            let sides = [(&mut self.dq, &self.raw_q, gains.0, along.0, m), (&mut self.dk, &self.raw_key, gains.1, along.1, g)];
+            for (made, raw, gains, along, count) in sides {
+                each_vector(made, (rows, self.k), (count, r), |position, at, v| {
+                    let raw = if inner.needs_raw() { &raw[at..at + r] } else { &[] };
+                    inner.derivative::<1>(position, raw, gains, along, v);
+                });
+            }
+        }
         fit(&mut self.dh, rows * m * s);
         vectorised(Derivative {
             layout: self.layout(form),
@@ -263,9 +350,10 @@ impl<T: Field> Pass<T> {
             u: tokens_values(form, x, &self.u),
             p: &self.p,
             dq: Vectors::of_heads(&self.dq, m, r),
-            dk: form.rank.is_some().then(|| Vectors::of_heads(&self.dk, m, r)),
-            dt: if form.key_bias { &self.dt } else { &[] },
-            du: form.value_rank.is_some().then(|| Vectors::of_heads(&self.du, m, s)),
+            dk: form.rank.is_some().then(|| Vectors::of_groups(&self.dk, (m, g), r)),
+            dt: if form.shape(Part::C).0 > 0 { &self.dt } else { &[] },
+            d_relative: &direction[form.range(Part::Relative)],
+            du: form.value_rank.is_some().then(|| Vectors::of_groups(&self.du, (m, g), s)),
             dh: &mut self.dh,
         });
         let o = form.view(Part::O, values);
@@ -273,14 +361,34 @@ impl<T: Field> Pass<T> {
     }
 }
 
-/// `K`: a vector for every head, or the tokens themselves at full rank.
+/// `γ` and `κ`; nothing where there are none.
+fn gains<'a, T>(form: &Form, values: &'a [T]) -> (&'a [T], &'a [T]) {
+    let gains = &values[form.range(Part::Gains)];
+    gains.split_at(gains.len() / 2)
+}
+
+/// Every vector of `r` numbers of rows that have `count` each: its position in its sequence of `k`, where it begins, and the vector.
+fn each_vector<T>(
+    values: &mut [T],
+    (rows, k): (usize, usize),
+    (count, r): (usize, usize),
+    mut each: impl FnMut(usize, usize, &mut [T]),
+) {
+    for (at, v) in values[..rows * count * r].chunks_exact_mut(r).enumerate() {
+        each(at / count % k, at * r, v);
+    }
+}
+
+/// `K`: a vector for every group of heads, or the tokens themselves at full rank.
 fn keys<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vectors<'a, T> {
-    if form.rank.is_some() { Vectors::of_heads(made, form.heads, form.r()) } else { Vectors::shared(x, form.d) }
+    let counts = (form.heads, form.key_groups());
+    if form.rank.is_some() { Vectors::of_groups(made, counts, form.r()) } else { Vectors::shared(x, form.d) }
 }
 
 /// `U`, likewise.
 fn tokens_values<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vectors<'a, T> {
-    if form.value_rank.is_some() { Vectors::of_heads(made, form.heads, form.s()) } else { Vectors::shared(x, form.d) }
+    let counts = (form.heads, form.key_groups());
+    if form.value_rank.is_some() { Vectors::of_groups(made, counts, form.s()) } else { Vectors::shared(x, form.d) }
 }
 
 #[cfg(test)]
@@ -288,50 +396,27 @@ fn tokens_values<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vector
 mod tests {
     use super::*;
     use crate::engine::student::Student;
-    use crate::layer::Mask;
-    use rand::{RngExt, SeedableRng};
+    use crate::engine::testing::{K, forms, normals, student};
+    use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-    use rand_distr::StandardNormal;
 
-    fn forms() -> Vec<Form> {
-        let base =
-            Form { d: 5, d_out: 4, heads: 3, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        vec![
-            base,
-            Form { rank: None, ..base },
-            Form { value_rank: None, mask: Mask::Causal, ..base },
-            Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base },
-            Form { heads: 1, d_out: 1, rank: Some(7), mask: Mask::Causal, ..base },
-        ]
-    }
-
-    fn normals(n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
-        (0..n).map(|_| rng.sample(StandardNormal)).collect()
-    }
-
-    /// A random student, tokens of seven sequences of three, and a random direction.
-    fn setting(form: Form, seed: u64) -> (Student<f64>, Vec<f64>, Vec<f64>) {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut student = Student::<f64>::random(form, 3.0, &mut rng).unwrap();
-        // Biases too.
-        let more = normals(form.len(), &mut rng);
-        student.values.iter_mut().zip(more).for_each(|(v, more)| *v += 0.2 * more);
-        let x = normals(7 * 3 * form.d, &mut rng);
-        let direction = normals(form.len(), &mut rng);
-        (student, x, direction)
+    /// A random student, tokens of seven sequences, and a random direction.
+    fn setting(form: &Form, seed: u64) -> (Student<f64>, Vec<f64>, Vec<f64>) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed + 10);
+        (student(form, seed), normals(7 * K * form.d, rng), normals(form.len(), rng))
     }
 
     fn outputs(student: &Student<f64>, values: &[f64], x: &[f64]) -> Vec<f64> {
         let mut pass = Pass::default();
-        pass.forward(&student.form, values, x, 3);
+        pass.forward(&student.form, values, x, K);
         pass.y
     }
 
     #[test]
     fn forward_is_that_of_the_layer() {
         for (seed, form) in forms().into_iter().enumerate() {
-            let (student, x, _) = setting(form, seed as u64);
-            let expected = student.layer().unwrap().forward(3, &x);
+            let (student, x, _) = setting(&form, seed as u64);
+            let expected = student.layer().unwrap().forward(K, &x);
             for (y, expected) in outputs(&student, &student.values, &x).iter().zip(&expected) {
                 assert!((y - expected).abs() < 1e-12, "{form:?}: {y} {expected}");
             }
@@ -341,14 +426,14 @@ mod tests {
     #[test]
     fn the_derivative_is_that_of_finite_differences() {
         for (seed, form) in forms().into_iter().enumerate() {
-            let (student, x, direction) = setting(form, seed as u64);
+            let (student, x, direction) = setting(&form, seed as u64);
             let moved = |t: f64| {
                 let values: Vec<f64> = student.values.iter().zip(&direction).map(|(v, w)| v + t * w).collect();
                 outputs(&student, &values, &x)
             };
             let (plus, minus) = (moved(1e-5), moved(-1e-5));
             let mut pass = Pass::default();
-            pass.forward(&form, &student.values, &x, 3);
+            pass.forward(&form, &student.values, &x, K);
             let mut out = vec![f64::NAN; plus.len()];
             pass.derivative(&form, &student.values, &x, &direction, &mut out);
             let size = out.iter().fold(0.0_f64, |size, v| size.max(v.abs()));
@@ -363,11 +448,11 @@ mod tests {
     #[test]
     fn the_adjoint_is_the_adjoint() {
         fn gap<T: Field>(form: Form, seed: u64) -> f64 {
-            let (student, x, direction) = setting(form, seed);
+            let (student, x, direction) = setting(&form, seed);
             let cast = |v: &[f64]| v.iter().map(|v| T::from_f64(*v)).collect::<Vec<T>>();
             let (values, x, direction) = (cast(&student.values), cast(&x), cast(&direction));
             let mut pass = Pass::<T>::default();
-            pass.forward(&form, &values, &x, 3);
+            pass.forward(&form, &values, &x, K);
             let rows = x.len() / form.d;
             let u = cast(&normals(rows * form.d_out, &mut ChaCha8Rng::seed_from_u64(seed + 50)));
             let mut out = vec![T::ZERO; rows * form.d_out];
@@ -380,8 +465,8 @@ mod tests {
             (left - right).abs() / size
         }
         for (seed, form) in forms().into_iter().enumerate() {
-            assert!(gap::<f64>(form, seed as u64) < 1e-13, "{form:?}");
-            assert!(gap::<f32>(form, seed as u64) < 1e-5, "{form:?}");
+            assert!(gap::<f64>(form.clone(), seed as u64) < 1e-13, "{form:?}");
+            assert!(gap::<f32>(form.clone(), seed as u64) < 1e-5, "{form:?}");
         }
     }
 }

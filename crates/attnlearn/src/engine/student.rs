@@ -1,15 +1,19 @@
 //! What descent moves: the factors of all heads side by side, in precision `T`.
 //!
 //! ```text
-//! Θ_i = A_i B_iᵀ   (or Θ_i = A_i, where B is absent: full rank)        W_i = V_i O_i   (or W_i = O_i, where V is absent)
-//! logits  ℓ_ab = ⟨x_a A_i, x_b B_i⟩ + ⟨c_i, x_b⟩                        F(X)_a = Σ_i Σ_b p_ab x_b V_i O_i + bias
+//! Θ_i = A_i B_gᵀ   (or Θ_i = A_i, where B is absent: full rank)        W_i = V_g O_i   (or W_i = O_i, where V is absent)
+//! logits  ℓ_ab = ⟨R_a N_γ(x_a A_i + a°_i), R_b N_κ(x_b B_g + b°_g)⟩ + ⟨c_i, x_b⟩ + β_i(a − b)          F(X)_a = Σ_i Σ_b p_ab x_b V_g O_i + bias
 //! ```
+//!
+//! `g` is the key group of head `i`: every head has one of its own, or `heads/groups` neighbours share one. Rotation `R`, norm `N` and mask are those of [`Scores`]; without both of
+//! the former a query bias is a key bias, `c = B a°`, which is free here, and `a°`, `b°` are absent.
 //!
 //! All numbers stand in one vector, block after block: optimisers see that vector and nothing else.
 
-use crate::layer::{AttentionLayer, Head, Mask, Theta};
+use crate::layer::{AttentionLayer, Head, Terms, Theta};
 use crate::linalg::symmetric::Field;
 use crate::linalg::{Mat, MatRef};
+use crate::scores::{Relative, Scores};
 use crate::{Error, Result};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The shape of a student.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Form {
     /// Token dimension.
     pub d: usize,
@@ -30,12 +34,16 @@ pub struct Form {
     pub rank: Option<usize>,
     /// Rank of the projections; `None` for full.
     pub value_rank: Option<usize>,
-    /// Whether heads have key biases.
+    /// Key groups, which heads share in equal numbers; `None` if every head has keys and values of its own.
+    pub groups: Option<usize>,
+    /// Whether heads have key biases; where scores are not bilinear, biases of queries and of keys.
     pub key_bias: bool,
+    /// Tokens of the sequences whose distances have a relative bias, if any have.
+    pub relative: Option<usize>,
     /// Whether there is an output bias.
     pub bias: bool,
-    /// Which keys a query may attend to.
-    pub mask: Mask,
+    /// How scores are made.
+    pub scores: Scores,
 }
 
 /// Largest size of any kind.
@@ -46,11 +54,19 @@ const MOST: usize = 1 << 16;
 pub enum Part {
     /// `A`, d × mr.
     A,
-    /// `B`, d × mr.
+    /// `B`, d × gr.
     B,
+    /// `a°`, 1 × mr.
+    QueryBias,
+    /// `b°`, 1 × gr.
+    KeyBias,
+    /// `γ` and `κ`, 2 × r.
+    Gains,
+    /// `β`, distances × m.
+    Relative,
     /// `c`, d × m.
     C,
-    /// `V`, d × ms.
+    /// `V`, d × gs.
     V,
     /// `O`, ms × d_out.
     O,
@@ -59,7 +75,8 @@ pub enum Part {
 }
 
 /// All of them, in order.
-pub const PARTS: [Part; 6] = [Part::A, Part::B, Part::C, Part::V, Part::O, Part::Bias];
+pub const PARTS: [Part; 10] =
+    [Part::A, Part::B, Part::QueryBias, Part::KeyBias, Part::Gains, Part::Relative, Part::C, Part::V, Part::O, Part::Bias];
 
 impl Form {
     /// Columns of queries and keys of one head: r, or d at full rank.
@@ -72,23 +89,59 @@ impl Form {
         self.value_rank.unwrap_or(self.d)
     }
 
+    /// How many key groups there are.
+    pub fn key_groups(&self) -> usize {
+        self.groups.unwrap_or(self.heads)
+    }
+
+    /// The key group of a head.
+    pub fn group(&self, head: usize) -> usize {
+        head / (self.heads / self.key_groups())
+    }
+
+    /// How many matrices stand side by side in a part: one for every head, every key group, or one in all.
+    pub(crate) fn count(&self, part: Part) -> usize {
+        match part {
+            Part::B | Part::KeyBias | Part::V => self.key_groups(),
+            Part::Gains | Part::Bias => 1,
+            _ => self.heads,
+        }
+    }
+
+    /// The least distance that has a relative bias, and how many there are.
+    pub(crate) fn distances(&self) -> (isize, usize) {
+        let k = self.relative.unwrap_or(0);
+        if self.scores.mask.is_causal() { (0, k) } else { (1 - k as isize, (2 * k).saturating_sub(1)) }
+    }
+
     /// Numbers that a layer of this form is determined by: factors can be turned into one another without any change.
     pub(crate) fn unknowns(&self) -> usize {
-        let (d, r, s) = (self.d, self.r(), self.s());
-        let theta = if self.rank.is_some() { r * (2 * d - r.min(d)) } else { d * d };
-        let w = if self.value_rank.is_some() { s * (d + self.d_out - s.min(d)) } else { d * self.d_out };
-        self.heads * (theta + w + if self.key_bias { d } else { 0 }) + if self.bias { self.d_out } else { 0 }
+        let (d, r, s, m, g) = (self.d, self.r(), self.s(), self.heads, self.key_groups());
+        // A rotation leaves a complex number for every pair of a group free, a norm nothing but a sign; other factors can be multiplied by any r × r matrix.
+        let gauge = match (&self.scores.rotation, self.scores.norm) {
+            (_, Some(_)) => 0,
+            (Some(rotation), None) => rotation.turned().min(r) + (r - rotation.turned().min(r)).pow(2),
+            (None, None) => r * r.min(d),
+        };
+        let theta = if self.rank.is_some() { d * r * (m + g) - (g * gauge).min(d * r * g) } else { m * d * d };
+        let w = if self.value_rank.is_some() { s * (g * d + m * self.d_out) - g * s * s.min(d) } else { m * d * self.d_out };
+        let small = [Part::QueryBias, Part::KeyBias, Part::Gains, Part::Relative, Part::C, Part::Bias];
+        theta + w + small.iter().map(|part| self.range(*part).len()).sum::<usize>()
     }
 
     /// Rows and columns of a block; no rows if it is absent.
     pub fn shape(&self, part: Part) -> (usize, usize) {
-        let m = self.heads;
+        let (m, g, bilinear) = (self.heads, self.key_groups(), self.scores.is_bilinear());
         let present = |is: bool, rows: usize, cols: usize| if is { (rows, cols) } else { (0, cols) };
         match part {
             Part::A => (self.d, m * self.r()),
-            Part::B => present(self.rank.is_some(), self.d, m * self.r()),
-            Part::C => present(self.key_bias, self.d, m),
-            Part::V => present(self.value_rank.is_some(), self.d, m * self.s()),
+            Part::B => present(self.rank.is_some(), self.d, g * self.r()),
+            Part::QueryBias => present(self.key_bias && !bilinear, 1, m * self.r()),
+            Part::KeyBias => present(self.key_bias && !bilinear, 1, g * self.r()),
+            Part::Gains => present(self.scores.norm.is_some(), 2, self.r()),
+            Part::Relative => present(self.relative.is_some(), self.distances().1, m),
+            Part::C => present(self.key_bias && bilinear, self.d, m),
+            Part::V => present(self.value_rank.is_some(), self.d, g * self.s()),
             Part::O => (m * self.s(), self.d_out),
             Part::Bias => present(self.bias, 1, self.d_out),
         }
@@ -129,6 +182,10 @@ impl Form {
             Part::A | Part::B => Self::NORM / d,
             Part::O => 1.0 / (s * m).sqrt(),
             Part::V | Part::C | Part::Bias => 1.0 / d.sqrt(),
+            // As large as what they are added to, over the root of d.
+            Part::QueryBias | Part::KeyBias => self.size(Part::A),
+            Part::Gains => (Self::NORM / r.sqrt()).sqrt(),
+            Part::Relative => 1.0 / d.sqrt(),
         }
     }
 
@@ -151,6 +208,17 @@ impl Form {
         if self.r() == 0 || self.s() == 0 {
             return bad("its heads have rank 0");
         }
+        if self.groups.is_some_and(|groups| groups == 0 || !self.heads.is_multiple_of(groups)) {
+            let problem = format!("{} heads cannot share {} key groups", self.heads, self.key_groups());
+            return Err(Error::input("student", problem, "give a number of groups that the number of heads is a multiple of"));
+        }
+        if self.groups.is_some() && (self.rank.is_none() || self.value_rank.is_none()) {
+            return Err(Error::input("student", "heads of full rank share no keys", "give the ranks of attention and of values"));
+        }
+        if !self.scores.is_bilinear() && self.rank.is_none() {
+            return Err(Error::input("student", "rotation and norms act on factors", "give the rank of attention"));
+        }
+        self.scores.check(self.r(), "student")?;
         if [self.d, self.d_out, self.heads, self.r(), self.s()].iter().any(|size| *size > MOST) {
             return Err(Error::input("student", format!("one of its sizes is above {MOST}"), "ask for something smaller"));
         }
@@ -171,24 +239,31 @@ impl<T: Field> Student<T> {
     /// Random heads with `‖Θ_i‖_F` about `norm` and outputs of size about 1 for tokens of squared norm d.
     pub fn random(form: Form, norm: f64, rng: &mut ChaCha8Rng) -> Result<Self> {
         form.check()?;
-        let mut student = Self { form, values: vec![T::ZERO; form.len()] };
-        for head in 0..form.heads {
-            student.draw_head(head, norm, rng);
+        let mut student = Self { values: vec![T::ZERO; form.len()], form };
+        for head in 0..student.form.heads {
+            student.draw_parts(head, &[Part::A, Part::B, Part::V, Part::O], norm, rng);
         }
+        let gains = student.form.range(Part::Gains);
+        student.values[gains].fill(T::from_f64(student.form.size(Part::Gains)));
         Ok(student)
     }
 
-    /// Draws one head anew.
+    /// Draws one head anew; keys and values that it shares with others stay.
     pub fn draw_head(&mut self, head: usize, norm: f64, rng: &mut ChaCha8Rng) {
-        let form = self.form;
-        for part in [Part::A, Part::B, Part::V, Part::O] {
-            let scale = form.size_of(part, norm);
-            for index in self.head_entries(part, head) {
+        let alone = self.form.key_groups() == self.form.heads;
+        let parts: &[Part] = if alone { &[Part::A, Part::B, Part::V, Part::O] } else { &[Part::A, Part::O] };
+        self.draw_parts(head, parts, norm, rng);
+        for part in [Part::QueryBias, Part::Relative, Part::C] {
+            self.head_entries(part, head).into_iter().for_each(|index| self.values[index] = T::ZERO);
+        }
+    }
+
+    fn draw_parts(&mut self, head: usize, parts: &[Part], norm: f64, rng: &mut ChaCha8Rng) {
+        for part in parts {
+            let scale = self.form.size_of(*part, norm);
+            for index in self.head_entries(*part, head) {
                 self.values[index] = T::from_f64(scale * rng.sample::<f64, _>(StandardNormal));
             }
-        }
-        for index in self.head_entries(Part::C, head) {
-            self.values[index] = T::ZERO;
         }
     }
 
@@ -203,7 +278,7 @@ impl<T: Field> Student<T> {
                     return a.norm_l2().to_f64();
                 }
                 // ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩.
-                let b = b.subcols(h * r, r);
+                let b = b.subcols(self.form.group(h) * r, r);
                 let (aa, bb) = (a.transpose() * a, b.transpose() * b);
                 (0..r).flat_map(|j| (0..r).map(move |i| (i, j))).map(|at| (aa[at] * bb[at]).to_f64()).sum::<f64>().max(0.0).sqrt()
             })
@@ -217,41 +292,59 @@ impl<T: Field> Student<T> {
         parts.iter().flat_map(|part| self.head_entries(*part, head)).collect()
     }
 
-    /// Where the numbers of one head stand in a block.
+    /// Where the numbers of one head stand in a block; those of its group where it shares them, and none of what all heads share.
     pub(crate) fn head_entries(&self, part: Part, head: usize) -> Vec<usize> {
         let (start, (rows, cols)) = (self.form.range(part).start, self.form.shape(part));
         if part == Part::O {
             let s = self.form.s();
             return (start + head * s * cols..start + (head + 1) * s * cols).collect();
         }
-        let width = cols / self.form.heads;
-        (0..rows).flat_map(|i| (0..width).map(move |j| start + i * cols + head * width + j)).collect()
+        let at = match part {
+            Part::B | Part::KeyBias | Part::V => self.form.group(head),
+            Part::Gains | Part::Bias => return Vec::new(),
+            _ => head,
+        };
+        let width = cols / self.form.count(part);
+        (0..rows).flat_map(|i| (0..width).map(move |j| start + i * cols + at * width + j)).collect()
     }
 
     /// The layer as it stands.
     pub fn layer(&self) -> Result<AttentionLayer> {
-        let form = self.form;
+        let form = &self.form;
         let wide = |part: Part| {
             let block = form.view(part, &self.values);
             Mat::from_fn(block.nrows(), block.ncols(), |i, j| block[(i, j)].to_f64())
         };
         let [a, b, c, v, o] = [Part::A, Part::B, Part::C, Part::V, Part::O].map(wide);
+        let [query, key, gains, relative] = [Part::QueryBias, Part::KeyBias, Part::Gains, Part::Relative].map(wide);
         let (r, s) = (form.r(), form.s());
+        let row = |of: &Mat<f64>, row: usize, first: usize| -> Option<Vec<f64>> {
+            (of.nrows() > 0).then(|| (first..first + r).map(|j| of[(row, j)]).collect())
+        };
         let heads = (0..form.heads).map(|h| {
+            let g = form.group(h);
             let theta = a.subcols(h * r, r).to_owned();
             let out = o.subrows(h * s, s).to_owned();
+            let terms = Terms {
+                query: row(&query, 0, h * r),
+                key: row(&key, 0, g * r),
+                gains: row(&gains, 0, 0).zip(row(&gains, 1, 0)).map(|(query, key)| [query, key]),
+                relative: (relative.nrows() > 0)
+                    .then(|| Relative::Table { first: form.distances().0, values: relative.col_as_slice(h).to_vec() }),
+            };
             Head {
                 theta: if form.rank.is_some() {
-                    Theta::LowRank { a: theta, b: b.subcols(h * r, r).to_owned() }
+                    Theta::LowRank { a: theta, b: b.subcols(g * r, r).to_owned() }
                 } else {
                     Theta::Dense(theta)
                 },
-                key_bias: form.key_bias.then(|| c.col_as_slice(h).to_vec()),
-                w: if form.value_rank.is_some() { v.subcols(h * s, s) * out } else { out },
+                key_bias: (c.nrows() > 0).then(|| c.col_as_slice(h).to_vec()),
+                w: if form.value_rank.is_some() { v.subcols(g * s, s) * out } else { out },
+                terms,
             }
         });
         let bias = &self.values[form.range(Part::Bias)];
         let bias = form.bias.then(|| bias.iter().map(|b| b.to_f64()).collect());
-        AttentionLayer::new(heads.collect(), bias, form.mask)
+        AttentionLayer::new(heads.collect(), bias, form.scores.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! Canonical form: one layer out of all that compute the same function by trivial changes of the heads.
 //!
-//! The logits of a head are `ℓ_ab = x_aᵀ Θ x_b + cᵀ x_b`, so its attention pattern is a function of `Θ̃ = [Θ | c]` alone. Hence
+//! The logits of a head are `ℓ_ab = x_aᵀ Θ x_b + cᵀ x_b`, so its attention pattern is a function of `Θ̃ = [Θ | c]` alone; of other scores it is one of more
+//! numbers ([`super::attends`]), which take the place of `Θ̃`. Hence
 //!
 //! ```text
 //! Θ̃_i = Θ̃_j        the heads attend alike: one head with W_i + W_j does the work of both;
@@ -20,7 +21,8 @@
 //! far that equals it, or else is kept. What is kept has its own `Θ̃` to the last bit and is pairwise different, and the scale
 //! `max_j ‖W_j‖_F` runs over the heads before and after merging: so a second pass changes nothing.
 
-use super::{AttentionLayer, Head};
+use super::attends::{Attends, DISTANCES};
+use super::{AttentionLayer, Head, Scores, Theta};
 use crate::linalg::{Mat, frobenius, row_major};
 use std::cmp::Ordering;
 
@@ -43,7 +45,8 @@ impl AttentionLayer {
     /// Applying it twice is the same as applying it once. A low-rank head keeps its factors.
     pub fn canonical(&self, tolerance: f64) -> Canonical {
         let tolerance = tolerance.max(0.0);
-        let mut heads: Vec<Entry> = self.heads.iter().enumerate().map(|(i, head)| Entry::new(vec![i], head.clone())).collect();
+        let mut heads: Vec<Entry> =
+            self.heads.iter().enumerate().map(|(i, head)| Entry::new(vec![i], head.clone(), &self.scores)).collect();
         heads.sort_by(Entry::order);
         let before = largest(&heads);
         let flat = tolerance * heads.iter().map(|entry| entry.sharpness).fold(0.0, f64::max);
@@ -65,21 +68,22 @@ impl AttentionLayer {
         let mut dropped: Vec<usize> = dead.into_iter().flat_map(|entry| entry.origin).collect();
         dropped.sort_unstable();
         if live.is_empty() {
-            live.push(Entry::new(vec![], Head::dense(Mat::zeros(self.d, self.d), Mat::zeros(self.d, self.d_out))));
+            live.push(Entry::new(vec![], self.nothing(), &self.scores));
         }
 
         let (merged, heads) = live.into_iter().map(|entry| (entry.origin, entry.head)).unzip();
         let bias = self.bias.clone().filter(|bias| !is_zero(bias));
-        Canonical { layer: Self { d: self.d, d_out: self.d_out, heads, bias, mask: self.mask }, merged, dropped }
+        Canonical { layer: Self { d: self.d, d_out: self.d_out, heads, bias, scores: self.scores.clone() }, merged, dropped }
     }
-}
 
-impl Head {
-    /// `Θ̃ = [Θ | c]`, d×(d+1): all that the logits depend on.
-    pub(super) fn logit_matrix(&self) -> Mat<f64> {
-        let (theta, c) = (self.theta.to_dense(), self.key_bias.as_deref());
-        let d = theta.nrows();
-        Mat::from_fn(d, d + 1, |i, j| if j < d { theta[(i, j)] } else { c.map_or(0.0, |c| c[i]) })
+    /// A head that does nothing, of the kind of the first.
+    fn nothing(&self) -> Head {
+        let none = |m: &Mat<f64>| Mat::zeros(m.nrows(), m.ncols());
+        let w = Mat::zeros(self.d, self.d_out);
+        match self.heads.first().map(|head| &head.theta) {
+            Some(Theta::LowRank { a, b }) if !self.scores.is_bilinear() => Head::factored(none(a), none(b), w),
+            _ => Head::dense(Mat::zeros(self.d, self.d), w),
+        }
     }
 }
 
@@ -89,7 +93,7 @@ struct Entry {
     origin: Vec<usize>,
     head: Head,
     /// `Θ̃`.
-    logits: Mat<f64>,
+    attends: Attends,
     /// `‖Θ̃‖_F`.
     sharpness: f64,
     /// `‖W‖_F`.
@@ -97,16 +101,16 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(origin: Vec<usize>, mut head: Head) -> Self {
+    fn new(origin: Vec<usize>, mut head: Head, scores: &Scores) -> Self {
         head.key_bias = head.key_bias.filter(|c| !is_zero(c));
-        let logits = head.logit_matrix();
-        let (sharpness, size) = (frobenius(logits.as_ref()), frobenius(head.w.as_ref()));
-        Self { origin, head, logits, sharpness, size }
+        let attends = Attends::of(&head, scores, DISTANCES);
+        let (sharpness, size) = (attends.norm(), frobenius(head.w.as_ref()));
+        Self { origin, head, attends, sharpness, size }
     }
 
     /// The canonical order.
     fn order(&self, other: &Self) -> Ordering {
-        let entries = |e: &Self| [row_major(e.logits.as_ref()), row_major(e.head.w.as_ref())].concat();
+        let entries = |e: &Self| e.attends.entries().chain(row_major(e.head.w.as_ref())).collect::<Vec<f64>>();
         other.size.total_cmp(&self.size).then(other.sharpness.total_cmp(&self.sharpness)).then_with(|| {
             let (a, b) = (entries(self), entries(other));
             a.iter().zip(&b).map(|(a, b)| a.total_cmp(b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
@@ -117,8 +121,7 @@ impl Entry {
         if self.sharpness.max(other.sharpness) <= flat {
             return true;
         }
-        let difference = frobenius((&self.logits - &other.logits).as_ref());
-        difference <= tolerance * self.sharpness.max(other.sharpness)
+        self.attends.gap(&other.attends) <= tolerance * self.sharpness.max(other.sharpness)
     }
 
     /// Adds another head that attends alike.

@@ -12,8 +12,12 @@
 //!
 //! Bring both layers into [canonical form](AttentionLayer::canonical) first: this distance sees a head split in two as
 //! different from the whole.
+//!
+//! Where scores are not bilinear `Θ` is all `Θ(Δ)` over the distances compared, and `c` all that multiplies a query, a key or neither ([`super::attends`]). Key groups are
+//! matched first, each pair of groups at the cost of the best matching of their heads, and heads within them.
 
-use super::{AttentionLayer, Head};
+use super::attends::{Attends, DISTANCES};
+use super::{AttentionLayer, Head, Scores};
 use crate::linalg::{Mat, MatRef, assign, frobenius};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -69,11 +73,16 @@ impl LayerDistance {
 impl AttentionLayer {
     /// The distance of `other` from this layer, the reference, head by head in the best order.
     pub fn distance(&self, other: &Self) -> Result<LayerDistance> {
+        self.distance_within(other, DISTANCES)
+    }
+
+    /// The same by what sequences of `k` tokens show: rotary heads are compared by `Θ(Δ)` over the distances within them.
+    pub fn distance_within(&self, other: &Self, k: usize) -> Result<LayerDistance> {
         self.comparable(other)?;
-        let (ours, theirs): (Vec<_>, Vec<_>) =
-            (self.heads.iter().map(Parts::of).collect(), other.heads.iter().map(Parts::of).collect());
+        let parts = |layer: &Self| layer.heads.iter().map(|head| Parts::of(head, &layer.scores, k)).collect::<Vec<_>>();
+        let (ours, theirs) = (parts(self), parts(other));
         let cost = Mat::from_fn(ours.len(), theirs.len(), |i, j| ours[i].cost(&theirs[j]));
-        let pairs = assign(cost.as_ref());
+        let pairs = by_groups(&cost, &members(&self.groups()), &members(&other.groups()));
         let unmatched = |m: usize, side: fn(&(usize, usize)) -> usize| -> Vec<usize> {
             (0..m).filter(|i| pairs.iter().all(|pair| side(pair) != *i)).collect()
         };
@@ -88,49 +97,74 @@ impl AttentionLayer {
 
     /// Refuses to compare layers of different shapes or masks.
     pub(crate) fn comparable(&self, other: &Self) -> Result<()> {
-        let describe = |l: &Self| format!("d = {}, d_out = {}, mask {:?}", l.d, l.d_out, l.mask);
-        if (self.d, self.d_out, self.mask) != (other.d, other.d_out, other.mask) {
+        let describe = |l: &Self| format!("d = {}, d_out = {}, mask {}", l.d, l.d_out, l.scores.mask);
+        if (self.d, self.d_out, self.scores.mask) != (other.d, other.d_out, other.scores.mask) {
             let problem = format!("has {}, its reference {}", describe(other), describe(self));
             return Err(Error::input("layer", problem, "compare layers of one shape and mask"));
+        }
+        if self.scores.norm.is_some() != other.scores.norm.is_some() {
+            return Err(Error::input("layer", "one has query/key norms, the other has none", "compare layers of one kind"));
+        }
+        if self.scores.is_bilinear() != other.scores.is_bilinear() {
+            return Err(Error::input("layer", "one has rotary positions, the other has none", "compare layers of one kind"));
         }
         Ok(())
     }
 }
 
+/// The heads of every group.
+fn members(groups: &[usize]) -> Vec<Vec<usize>> {
+    let mut members = vec![Vec::new(); groups.iter().max().map_or(0, |most| most + 1)];
+    groups.iter().enumerate().for_each(|(head, group)| members[*group].push(head));
+    members
+}
+
+/// Pairs of heads: groups are matched first where both layers have groups, then the heads of each pair.
+fn by_groups(cost: &Mat<f64>, ours: &[Vec<usize>], theirs: &[Vec<usize>]) -> Vec<(usize, usize)> {
+    let shared = |groups: &[Vec<usize>]| groups.iter().any(|group| group.len() > 1);
+    if !shared(ours) || !shared(theirs) {
+        return assign(cost.as_ref());
+    }
+    let of = |one: &[usize], other: &[usize]| -> Vec<(usize, usize)> {
+        let cost = Mat::from_fn(one.len(), other.len(), |i, j| cost[(one[i], other[j])]);
+        assign(cost.as_ref()).into_iter().map(|(i, j)| (one[i], other[j])).collect()
+    };
+    // A head without a partner costs as much as one that has nothing in common with it.
+    let price = |i: usize, j: usize| {
+        let pairs = of(&ours[i], &theirs[j]);
+        let alone = ours[i].len().max(theirs[j].len()) - pairs.len();
+        pairs.iter().map(|pair| cost[*pair]).sum::<f64>() + 4.0 * alone as f64
+    };
+    let groups = Mat::from_fn(ours.len(), theirs.len(), price);
+    let mut pairs: Vec<_> = assign(groups.as_ref()).into_iter().flat_map(|(i, j)| of(&ours[i], &theirs[j])).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
 /// A head taken apart into matrices.
 struct Parts {
-    /// `Θ̃ = [Θ | c]`.
-    logits: Mat<f64>,
+    attends: Attends,
     w: Mat<f64>,
 }
 
 impl Parts {
-    fn of(head: &Head) -> Self {
-        Self { logits: head.logit_matrix(), w: head.w.clone() }
-    }
-
-    fn theta(&self) -> MatRef<'_, f64> {
-        self.logits.subcols(0, self.logits.nrows())
-    }
-
-    fn key_bias(&self) -> MatRef<'_, f64> {
-        self.logits.subcols(self.logits.nrows(), 1)
+    fn of(head: &Head, scores: &Scores, k: usize) -> Self {
+        Self { attends: Attends::of(head, scores, k), w: head.w.clone() }
     }
 
     fn cost(&self, other: &Self) -> f64 {
-        let part = |a: &Mat<f64>, b: &Mat<f64>| {
-            let scale = frobenius(a.as_ref()).hypot(frobenius(b.as_ref()));
-            if scale > 0.0 { (frobenius((a - b).as_ref()) / scale).powi(2).min(2.0) } else { 0.0 }
-        };
-        part(&self.logits, &other.logits) + part(&self.w, &other.w)
+        let part = |gap: f64, scale: f64| if scale > 0.0 { (gap / scale).powi(2).min(2.0) } else { 0.0 };
+        let (attends, w) =
+            (self.attends.norm().hypot(other.attends.norm()), frobenius(self.w.as_ref()).hypot(frobenius(other.w.as_ref())));
+        part(self.attends.gap(&other.attends), attends) + part(frobenius((&self.w - &other.w).as_ref()), w)
     }
 
     fn distance(&self, other: &Self, i: usize, j: usize, cost: f64) -> HeadDistance {
         HeadDistance {
             reference: i,
             other: j,
-            theta: relative(self.theta(), other.theta()),
-            key_bias: relative(self.key_bias(), other.key_bias()),
+            theta: relative(self.attends.theta.as_ref(), other.attends.theta.as_ref()),
+            key_bias: relative(self.attends.biases.as_ref(), other.attends.biases.as_ref()),
             w: relative(self.w.as_ref(), other.w.as_ref()),
             cost,
         }

@@ -4,8 +4,11 @@
 //! F(X)_a = Σ_i Σ_b p_i(a)_b x_bᵀ W_i + bias,     p_i(a) = softmax_b(x_aᵀ Θ_i x_b + c_iᵀ x_b)
 //! ```
 //!
-//! with `X ∈ R^{k×d}`, tokens `x_a` its rows, and `b ≤ a` only under the causal mask.
+//! with `X ∈ R^{k×d}`, tokens `x_a` its rows, and only those `b` that the mask lets `a` see. How scores are made beyond that (rotary positions, query/key
+//! norms, relative biases) is [`crate::scores`]'s to say: a layer has the [`Scores`] that all heads share, a head its own [`Terms`].
+//! Heads share keys (and so form a group) if their key factors are the same.
 
+mod attends;
 mod canonical;
 mod distance;
 mod file;
@@ -13,24 +16,15 @@ mod forward;
 pub(crate) mod residual;
 mod tiles;
 
+pub use attends::DISTANCES;
 pub use canonical::Canonical;
 pub use distance::{HeadDistance, LayerDistance};
 pub use forward::Evaluator;
 
+pub use crate::scores::{Mask, Relative, Rotation, Scores};
+
 use crate::linalg::{Mat, frobenius};
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
-
-/// Which keys a query may attend to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mask {
-    /// All of them.
-    #[default]
-    None,
-    /// Itself and those before it.
-    Causal,
-}
 
 /// An attention matrix `Θ`.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,12 +67,67 @@ pub struct Head {
     pub key_bias: Option<Vec<f64>>,
     /// Projection `W`, d×d_out.
     pub w: Mat<f64>,
+    /// What else its scores are made of.
+    pub terms: Terms,
+}
+
+/// What the scores of a head are made of beyond `Θ` and `c`; nothing by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// `a°`, added to queries before they are normalised and turned.
+    pub query: Option<Vec<f64>>,
+    /// `b°`, added to keys likewise.
+    pub key: Option<Vec<f64>>,
+    /// `γ` and `κ`, the weights of coordinates of normalised queries and keys; 1 where they are absent.
+    pub gains: Option<[Vec<f64>; 2]>,
+    /// `β`.
+    pub relative: Option<Relative>,
 }
 
 impl Head {
     /// A head with a dense attention matrix and no key bias.
     pub fn dense(theta: Mat<f64>, w: Mat<f64>) -> Self {
-        Self { theta: Theta::Dense(theta), key_bias: None, w }
+        Self { theta: Theta::Dense(theta), key_bias: None, w, terms: Terms::default() }
+    }
+}
+
+impl Head {
+    /// A head of factors, `Θ = ABᵀ`, and no biases.
+    pub fn factored(a: Mat<f64>, b: Mat<f64>, w: Mat<f64>) -> Self {
+        Self { theta: Theta::LowRank { a, b }, key_bias: None, w, terms: Terms::default() }
+    }
+
+    /// Refuses what does not fit scores of this kind.
+    fn check(&self, scores: &Scores, place: &str) -> Result<()> {
+        let bad = |problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
+        let Terms { query, key, gains, relative } = &self.terms;
+        relative.as_ref().map_or(Ok(()), |relative| relative.check(place))?;
+        let of_factors = query.is_some() || key.is_some() || gains.is_some();
+        match &self.theta {
+            Theta::LowRank { a, .. } if !scores.is_bilinear() => {
+                let r = a.ncols();
+                scores.check(r, place)?;
+                let gains = gains.iter().flatten();
+                if !query.iter().chain(key).chain(gains).all(|v| v.len() == r && v.iter().all(|v| v.is_finite())) {
+                    return bad(
+                        "its biases or gains are not a finite number for every coordinate",
+                        "give as many as the head's dimension",
+                    );
+                }
+                if scores.norm.is_none() && self.terms.gains.is_some() {
+                    return bad("gains without a norm", "leave them out, or give the norm's ε");
+                }
+                Ok(())
+            }
+            Theta::Dense(_) if !scores.is_bilinear() => {
+                bad("rotation and norms act on factors, Θ is given as it is", "give A and B")
+            }
+            _ if of_factors => bad(
+                "biases of queries and keys without rotation or norm",
+                "fold the query's into the key bias, and drop the key's",
+            ),
+            _ => scores.check(usize::MAX, place),
+        }
     }
 }
 
@@ -89,12 +138,13 @@ pub struct AttentionLayer {
     d_out: usize,
     heads: Vec<Head>,
     bias: Option<Vec<f64>>,
-    mask: Mask,
+    scores: Scores,
 }
 
 impl AttentionLayer {
-    /// A layer from its heads; at least one head, all of the same shape, every number finite.
-    pub fn new(heads: Vec<Head>, bias: Option<Vec<f64>>, mask: Mask) -> Result<Self> {
+    /// A layer from its heads; at least one head, all of the same shape, every number finite. A [`Mask`] will do for scores that are bilinear.
+    pub fn new(heads: Vec<Head>, bias: Option<Vec<f64>>, scores: impl Into<Scores>) -> Result<Self> {
+        let scores = scores.into();
         let bad = |problem: String| Err(Error::input("layer", problem, "give heads of one common shape with finite entries"));
         let Some(first) = heads.first() else { return bad("has no heads".into()) };
         let (d, d_out) = (first.w.nrows(), first.w.ncols());
@@ -118,13 +168,14 @@ impl AttentionLayer {
             {
                 return bad(format!("key bias of head {i} is not {d} finite numbers"));
             }
+            head.check(&scores, &format!("head {i}"))?;
         }
         if let Some(b) = &bias
             && (b.len() != d_out || !b.iter().all(|v| v.is_finite()))
         {
             return bad(format!("output bias is not {d_out} finite numbers"));
         }
-        Ok(Self { d, d_out, heads, bias, mask })
+        Ok(Self { d, d_out, heads, bias, scores })
     }
 
     /// Token dimension d.
@@ -147,8 +198,29 @@ impl AttentionLayer {
         self.bias.as_deref()
     }
 
+    /// How the scores of all heads are made.
+    pub fn scores(&self) -> &Scores {
+        &self.scores
+    }
+
     /// Which keys a query may attend to.
     pub fn mask(&self) -> Mask {
-        self.mask
+        self.scores.mask
+    }
+
+    /// The number of every head's key group: heads of one group have the same keys. Groups are numbered as they come.
+    pub fn groups(&self) -> Vec<usize> {
+        let shared = |one: &Head, other: &Head| {
+            matches!((&one.theta, &other.theta), (Theta::LowRank { b, .. }, Theta::LowRank { b: theirs, .. }) if b == theirs)
+                && one.terms.key == other.terms.key
+        };
+        let mut first: Vec<usize> = Vec::new();
+        let group = |head: &Head, first: &mut Vec<usize>, i: usize| {
+            first.iter().position(|f| shared(&self.heads[*f], head)).unwrap_or_else(|| {
+                first.push(i);
+                first.len() - 1
+            })
+        };
+        self.heads.iter().enumerate().map(|(i, head)| group(head, &mut first, i)).collect()
     }
 }

@@ -8,26 +8,25 @@
 //!
 //! No tile of queries knows of another: they are shared out to all threads, with the same bits on any number of them.
 
-use super::Mask;
 use super::forward::{Evaluator, HeadWeights};
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Start, apply_matrix, product};
+use crate::scores::Inner;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Queries of a tile.
 const QUERIES: usize = 16;
-/// Keys of a tile; a multiple of [`QUERIES`], so that under the causal mask every query of a tile sees a key of every tile that one of them
-/// sees.
+/// Keys of a tile.
 const KEYS: usize = 64;
 
 /// Working memory of one thread.
 #[derive(Default)]
 struct Scratch<T: Real> {
-    inner: Aligned<T>,
-    /// `[QUERIES][d]`.
+    room: Aligned<T>,
+    /// `[QUERIES][width]`.
     queries: Aligned<T>,
     /// `[QUERIES][KEYS]`: logits, then weights.
     p: Aligned<T>,
@@ -39,24 +38,39 @@ struct Scratch<T: Real> {
     sums: Aligned<T>,
 }
 
+/// Keys and values of all tokens for one head, which threads share.
+#[derive(Default)]
+pub(super) struct Shared<T: Real> {
+    keys: Aligned<T>,
+    values: Aligned<T>,
+}
+
 impl<T: Real> Evaluator<T> {
-    /// As [`Evaluator::panel`], on all threads; `values` is working memory. When `stop` says so it ends early, and `false` is returned.
-    pub(super) fn long_panel(&self, x: &[T], y: &mut [T], values: &mut Aligned<T>, stop: &(dyn Fn() -> bool + Sync)) -> bool {
+    /// As [`Evaluator::panel`], on all threads; `shared` is working memory. When `stop` says so it ends early, and `false` is returned.
+    pub(super) fn long_panel(&self, x: &[T], y: &mut [T], shared: &mut Shared<T>, stop: &(dyn Fn() -> bool + Sync)) -> bool {
         let (d, d_out) = (self.d, self.d_out);
         let k = x.len() / (d * LANES);
+        let Shared { keys, values } = shared;
         values.fit(k * d_out * LANES);
         self.begin(y);
         let stopped = AtomicBool::new(false);
         for head in &self.heads {
+            let (width, inner) = (head.width(d), head.inner(&self.scores, k));
+            let inner = inner.as_ref();
             let tokens = values.par_chunks_mut(KEYS * d_out * LANES).zip(x.par_chunks(KEYS * d * LANES));
             tokens.for_each(|(values, x)| vectorised(Values { head, d, d_out, x, values }));
-            let values = &*values;
+            if !head.keys_are_tokens() {
+                keys.fit(k * width * LANES);
+                let tokens = keys.par_chunks_mut(KEYS * width * LANES).zip(x.par_chunks(KEYS * d * LANES)).enumerate();
+                tokens.for_each(|(tile, (keys, x))| vectorised(Keys { head, inner, d, position: tile * KEYS, x, keys }));
+            }
+            let (keys, values) = (if head.keys_are_tokens() { x } else { &**keys }, &**values);
             let tiles = y.par_chunks_mut(QUERIES * d_out * LANES).enumerate();
             tiles.for_each_init(Scratch::default, |scratch, (tile, y)| {
                 if stopped.load(Ordering::Relaxed) || stop() {
                     stopped.store(true, Ordering::Relaxed);
                 } else {
-                    vectorised(Tile { layer: self, head, first: tile * QUERIES, k, x, values, y, scratch });
+                    vectorised(Tile { layer: self, head, inner, first: tile * QUERIES, k, x, keys, values, y, scratch });
                 }
             });
         }
@@ -82,14 +96,35 @@ impl<T: Real> WithSimd for Values<'_, T> {
     }
 }
 
+/// Keys of some tokens, the first of which stands at `position`.
+struct Keys<'a, T> {
+    head: &'a HeadWeights<T>,
+    inner: Option<&'a Inner<T>>,
+    d: usize,
+    position: usize,
+    x: &'a [T],
+    keys: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Keys<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.head.keys(simd, self.inner, (self.d, self.position), self.x, &mut Aligned::default(), self.keys);
+    }
+}
+
 /// One head's part in the outputs of some queries, from number `first` on.
 struct Tile<'a, T: Real> {
     layer: &'a Evaluator<T>,
     head: &'a HeadWeights<T>,
+    inner: Option<&'a Inner<T>>,
     first: usize,
     k: usize,
     /// `[k][d]`.
     x: &'a [T],
+    /// `[k][width]`.
+    keys: &'a [T],
     /// `[k][d_out]`.
     values: &'a [T],
     /// Outputs of the queries: what the head says is added.
@@ -101,12 +136,12 @@ impl<T: Real> WithSimd for Tile<'_, T> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { layer, head, first, k, x, values, y, scratch } = self;
-        let (d, d_out, width) = (layer.d, layer.d_out, chunks::<T, S>());
+        let Self { layer, head, inner, first, k, x, keys: all_keys, values, y, scratch } = self;
+        let (d, d_out, entries, width) = (layer.d, layer.d_out, head.width(layer.d), chunks::<T, S>());
         let rows = y.len() / (d_out * LANES);
-        let Scratch { inner, queries, p, top, total, scale, sums } = scratch;
-        queries.fit(rows * d * LANES);
-        head.queries(simd, d, rows, &x[first * d * LANES..(first + rows) * d * LANES], inner, queries);
+        let Scratch { room, queries, p, top, total, scale, sums } = scratch;
+        queries.fit(rows * entries * LANES);
+        head.queries(simd, inner, (d, first), &x[first * d * LANES..(first + rows) * d * LANES], room, queries);
         for buffer in [&mut *top, &mut *total, &mut *scale] {
             buffer.fit(rows * LANES);
         }
@@ -115,29 +150,29 @@ impl<T: Real> WithSimd for Tile<'_, T> {
         top.fill(T::LOWEST);
         total.fill(T::ZERO);
         sums.fill(T::ZERO);
-        let seen = match layer.mask {
-            Mask::None => k,
-            Mask::Causal => first + rows,
-        };
-        for begin in (0..seen).step_by(KEYS) {
-            let keys = KEYS.min(seen - begin);
-            let visible = |a: usize| match layer.mask {
-                Mask::None => keys,
-                Mask::Causal => keys.min(first + a + 1 - begin),
+        let mask = layer.scores.mask;
+        let (start, end) = (mask.seen(first, k).start / KEYS * KEYS, mask.seen(first + rows - 1, k).end);
+        for begin in (start..end).step_by(KEYS) {
+            let keys = KEYS.min(end - begin);
+            // Of this tile; none where a window begins after it, or a query stands before it.
+            let visible = |a: usize| {
+                let seen = mask.seen(first + a, k);
+                seen.start.saturating_sub(begin).min(keys)..seen.end.saturating_sub(begin).min(keys)
             };
             p.fit(rows * keys * LANES);
-            let q = Panel { entries: T::vectors::<S>(queries), outer: d, inner: 1 };
-            let of_keys =
-                Panel { entries: T::vectors::<S>(&x[begin * d * LANES..(begin + keys) * d * LANES]), outer: d, inner: 1 };
+            let q = Panel { entries: T::vectors::<S>(queries), outer: entries, inner: 1 };
+            let of_keys = &all_keys[begin * entries * LANES..(begin + keys) * entries * LANES];
+            let of_keys = Panel { entries: T::vectors::<S>(of_keys), outer: entries, inner: 1 };
             let logits = Place { entries: T::vectors_mut::<S>(p), outer: keys, inner: 1 };
-            product(simd, (rows, keys, d), q, of_keys, (Start::<T>::Zero, Finish::Sum), logits);
+            product(simd, (rows, keys, entries), q, of_keys, (Start::<T>::Zero, Finish::Sum), logits);
+            head.add_relative(first, begin, keys, p);
 
             let (tops, scales) = (T::vectors_mut::<S>(top), T::vectors_mut::<S>(scale));
             for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(keys * width).enumerate() {
                 for chunk in 0..width {
                     let before = tops[a * width + chunk];
                     let mut now = before;
-                    for b in 0..visible(a) {
+                    for b in visible(a) {
                         now = T::larger(simd, now, row[b * width + chunk]);
                     }
                     for b in 0..keys {
@@ -158,10 +193,10 @@ impl<T: Real> WithSimd for Tile<'_, T> {
             for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(keys * width).enumerate() {
                 for chunk in 0..width {
                     let mut sum = T::times(simd, totals[a * width + chunk], scales[a * width + chunk]);
-                    for b in 0..visible(a) {
+                    for b in visible(a) {
                         sum = T::plus(simd, sum, row[b * width + chunk]);
                     }
-                    for b in visible(a)..keys {
+                    for b in (0..visible(a).start).chain(visible(a).end..keys) {
                         row[b * width + chunk] = T::splat(simd, T::ZERO);
                     }
                     totals[a * width + chunk] = sum;
@@ -192,7 +227,7 @@ mod tests {
     use super::super::forward::LONG;
     use super::*;
     use crate::data::{Block, Shape};
-    use crate::layer::{AttentionLayer, Head, Theta};
+    use crate::layer::{AttentionLayer, Head, Mask, Terms, Theta};
     use crate::linalg::Mat;
     use proptest::prelude::*;
     use rand::{RngExt, SeedableRng};
@@ -212,7 +247,12 @@ mod tests {
         let scale = size / d as f64;
         let dense = Theta::Dense(matrix(rng, d, d, scale));
         let thin = Theta::LowRank { a: matrix(rng, d, 1, scale), b: matrix(rng, d, 1, 1.0) };
-        let heads = [dense, thin].map(|theta| Head { theta, key_bias: Some(normals(rng, d)), w: matrix(rng, d, d_out, 1.0) });
+        let heads = [dense, thin].map(|theta| Head {
+            theta,
+            key_bias: Some(normals(rng, d)),
+            w: matrix(rng, d, d_out, 1.0),
+            terms: Terms::default(),
+        });
         AttentionLayer::new(heads.into(), Some(normals(rng, d_out)), mask).unwrap()
     }
 
@@ -284,14 +324,14 @@ mod tests {
             let x = normals(&mut rng, k * 4 * LANES);
             let (mut whole, mut tiled) = (vec![0.0; k * 3 * LANES], vec![0.0; k * 3 * LANES]);
             evaluator.short_panel(&x, &mut whole);
-            assert!(evaluator.long_panel(&x, &mut tiled, &mut Aligned::default(), &|| false));
+            assert!(evaluator.long_panel(&x, &mut tiled, &mut Shared::default(), &|| false));
             for (a, b) in whole.iter().zip(&tiled) {
                 assert!((a - b).abs() < 1e-13 * (1.0 + a.abs()), "{a} and {b}");
             }
             for threads in [1, 3] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut again = vec![0.0; tiled.len()];
-                assert!(pool.install(|| evaluator.long_panel(&x, &mut again, &mut Aligned::default(), &|| false)));
+                assert!(pool.install(|| evaluator.long_panel(&x, &mut again, &mut Shared::default(), &|| false)));
                 assert!(again.iter().zip(&tiled).all(|(a, b)| a.to_bits() == b.to_bits()), "{threads} threads");
             }
         }

@@ -56,7 +56,7 @@ impl Descended {
     /// As data; `layer` is the file that it was written to.
     pub fn report(&self, layer: Option<String>) -> DescendReport<'_> {
         let tries = self.outcome.tries.iter().map(|t| TryReport {
-            form: t.form,
+            form: t.form.clone(),
             unknowns: Learner::unknowns(&t.form),
             effort: t.effort,
             end: t.end,

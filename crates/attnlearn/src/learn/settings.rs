@@ -8,8 +8,8 @@ use super::{Plan, Route, watch};
 use crate::data::{ExampleSource, Watched, check_size};
 use crate::descend::{Choice, HeadCount, Rank, StrategySettings, Wanted};
 use crate::engine::Batch;
-use crate::layer::Mask;
 use crate::memory::{ask, numbers};
+use crate::scores::{Mask, Rotation, Scores};
 use crate::sculpt::{self, ValidSettings};
 use crate::{Error, Result};
 use std::time::Duration;
@@ -83,6 +83,16 @@ pub struct Settings {
     pub biases: Option<Choice>,
     /// Descent: whether later tokens are hidden from earlier ones (default false).
     pub causal: bool,
+    /// Descent: how many of the last keys a query sees, itself among them; with `causal` only (default: all).
+    pub window: Option<usize>,
+    /// Descent: key heads, which all heads share in equal numbers; needs the number of heads and their rank (default: each head has its own).
+    pub kv_heads: Option<usize>,
+    /// Descent: rotary positions; needs the rank of heads (default: none).
+    pub rotation: Option<Rotation>,
+    /// Descent: query/key norms, with this ε beside the mean square (default: none).
+    pub norm: Option<f64>,
+    /// Descent: whether heads have relative biases (default: no).
+    pub relative: bool,
     /// Descent: whether outputs are noisy; then a layer that explains all but the noise is recovered (default false).
     pub noise: bool,
     /// Seconds after which a search ends with the best so far; none is no limit (default none). What is read before and certified after is not counted.
@@ -112,6 +122,11 @@ impl Default for Settings {
             value_rank: None,
             biases: None,
             causal: false,
+            window: None,
+            kv_heads: None,
+            rotation: None,
+            norm: None,
+            relative: false,
             noise: false,
             time_limit: None,
             polish: true,
@@ -153,7 +168,12 @@ impl Settings {
         }
         ask(attention_bytes(source.shape().k, most.max(1)), place, "give shorter sequences, or use fewer --threads")?;
         let memory = self.memory.unwrap_or_else(budget::default);
-        let division = Division { held_out: self.held_out, seed: self.seed, ordered: self.causal, memory };
+        let division = Division {
+            held_out: self.held_out,
+            seed: self.seed,
+            ordered: self.causal || self.window.is_some() || self.rotation.is_some() || self.relative,
+            memory,
+        };
         let most = self.most_examples;
         let limit = self.limit()?;
         let plan = |route: Route| Ok(Plan { source, limit, route, most, division });
@@ -209,9 +229,24 @@ impl Settings {
             ("--value-rank", self.value_rank.is_some()),
             ("--biases", self.biases.is_some()),
             ("--causal", self.causal),
+            ("--window", self.window.is_some()),
+            ("--kv-heads", self.kv_heads.is_some()),
+            ("--rope", self.rotation.is_some()),
+            ("--qk-norm", self.norm.is_some()),
+            ("--relative-bias", self.relative),
             ("--noise", self.noise),
         ];
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    }
+
+    /// How scores are made.
+    fn scores(&self) -> Scores {
+        let mask = match self.window {
+            Some(window) => Mask::Window(window),
+            None if self.causal => Mask::Causal,
+            None => Mask::None,
+        };
+        Scores { mask, rotation: self.rotation.clone(), norm: self.norm }
     }
 
     fn sculpt(&self, source: &dyn ExampleSource) -> Result<ValidSettings> {
@@ -238,7 +273,9 @@ impl Settings {
             rank: self.rank.unwrap_or(Rank::Auto),
             value_rank: self.value_rank.unwrap_or(Rank::Auto),
             biases: self.biases.unwrap_or(Choice::Auto),
-            mask: if self.causal { Mask::Causal } else { Mask::None },
+            scores: self.scores(),
+            groups: self.kv_heads,
+            relative: self.relative,
             strategy,
         };
         wanted.check(source.shape())?;

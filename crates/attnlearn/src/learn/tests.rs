@@ -9,6 +9,7 @@ use crate::certify::{CertifySettings, binomial, certify};
 use crate::data::InputDistribution;
 use crate::descend::{Choice, HeadCount, Rank, StrategySettings, Wanted};
 use crate::layer::{AttentionLayer, Mask};
+use crate::scores::Scores;
 use crate::teacher::{TeacherSpec, TeacherStream};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -68,8 +69,16 @@ impl Heard {
 /// A plan of descent for `m` heads with little effort, and then the six phases for as many as `sculpt` says.
 fn plan<'a>(batch: &'a Batch<f64>, m: usize, mask: Mask, sculpt: usize, seed: u64, (held_out, delta): (u64, f64)) -> Plan<'a> {
     let strategy = StrategySettings { seed, effort: 0.2, redraws: 0, ..StrategySettings::default() };
-    let wanted =
-        Wanted { heads: HeadCount::Given(m), rank: Rank::Full, value_rank: Rank::Full, biases: Choice::No, mask, strategy };
+    let wanted = Wanted {
+        heads: HeadCount::Given(m),
+        rank: Rank::Full,
+        value_rank: Rank::Full,
+        biases: Choice::No,
+        scores: Scores::of(mask),
+        groups: None,
+        relative: false,
+        strategy,
+    };
     let descent = Descent { wanted, keeping: Keeping::default(), noise: false, delta };
     let settings = sculpt::Settings { heads: sculpt::Heads::Given(sculpt), held_out, delta, seed, ..Default::default() };
     let route = Route::Descend(Box::new(descent), settings.check(batch).ok());

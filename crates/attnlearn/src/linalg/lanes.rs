@@ -8,7 +8,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use std::fmt::Debug;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Range, Sub};
 
 /// Examples per panel: one AVX-512 vector of `f32`, two of `f64`.
 pub const LANES: usize = 16;
@@ -282,15 +282,15 @@ fn distances_tile<S: Simd, const B: usize>(simd: S, y: &[S::f32s], x: &[S::f32s]
     }
 }
 
-/// Row by row, lane by lane, `p[a] ← softmax(p[a])` over the first `visible(a)` of the `tokens` logits, 0 for the others;
+/// Row by row, lane by lane, `p[a] ← softmax(p[a])` over those of the `tokens` logits that are `visible`, 0 for the others;
 /// `p` is `[tokens][tokens][LANES]`.
 #[inline(always)]
-pub fn softmax<T: Real, S: Simd>(simd: S, tokens: usize, visible: impl Fn(usize) -> usize, p: &mut [T]) {
+pub fn softmax<T: Real, S: Simd>(simd: S, tokens: usize, visible: impl Fn(usize) -> Range<usize>, p: &mut [T]) {
     let width = chunks::<T, S>();
     for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(tokens * width).enumerate() {
         for chunk in 0..width {
-            let mut top = row[chunk];
-            for b in 1..visible(a) {
+            let mut top = row[visible(a).start * width + chunk];
+            for b in visible(a) {
                 top = T::larger(simd, top, row[b * width + chunk]);
             }
             for b in 0..tokens {
@@ -304,15 +304,16 @@ pub fn softmax<T: Real, S: Simd>(simd: S, tokens: usize, visible: impl Fn(usize)
     }
     for (a, row) in T::vectors_mut::<S>(p).chunks_exact_mut(tokens * width).enumerate() {
         for chunk in 0..width {
-            let mut total = row[chunk];
-            for b in 1..visible(a) {
+            let Range { start, end } = visible(a);
+            let mut total = row[start * width + chunk];
+            for b in start + 1..end {
                 total = T::plus(simd, total, row[b * width + chunk]);
             }
             let scale = T::over(simd, T::splat(simd, T::ONE), total);
-            for b in 0..visible(a) {
+            for b in start..end {
                 row[b * width + chunk] = T::times(simd, row[b * width + chunk], scale);
             }
-            for b in visible(a)..tokens {
+            for b in (0..start).chain(end..tokens) {
                 row[b * width + chunk] = T::splat(simd, T::ZERO);
             }
         }

@@ -15,8 +15,8 @@ use crate::descend::optimise::levenberg::{LeastSquares, LevenbergSettings, Solve
 use crate::engine::linearised::Linearised;
 use crate::engine::normal::normal_matrix;
 use crate::engine::{Batch, Elimination, Form, Part, Student};
-use crate::layer::Mask;
 use crate::linalg::{Mat, from_row_major, row_major};
+use crate::scores::{Mask, Scores};
 use crate::{Error, Result};
 
 /// Share of the largest entry of the diagonal of `BᵀHB` that every other counts as, at least, where steps are damped.
@@ -97,9 +97,11 @@ pub(crate) fn heads(shape: Shape, thetas: &[Mat<f64>]) -> Student<f64> {
         value_rank: None,
         key_bias: false,
         bias: false,
-        mask: Mask::None,
+        groups: None,
+        relative: None,
+        scores: Scores::of(Mask::None),
     };
-    let mut student = Student { form, values: vec![0.0; form.len()] };
+    let mut student = Student { values: vec![0.0; form.len()], form };
     for (head, theta) in thetas.iter().enumerate() {
         for (at, value) in student.places(head, &[Part::A]).into_iter().zip(row_major(theta.as_ref())) {
             student.values[at] = value;
@@ -115,7 +117,7 @@ pub(crate) fn fit(sample: &Batch<f64>, start: &[Mat<f64>], free: &Parametrisatio
     }
     let Student { form, values } = heads(sample.shape, start);
     let variance = sample.variance()?;
-    let problem = Heads { sample, form, directions: directions(&form, free) };
+    let problem = Heads { sample, directions: directions(&form, free), form };
     let damping = LevenbergSettings {
         steps: settings.steps,
         goal: settings.goal * variance,
@@ -124,14 +126,14 @@ pub(crate) fn fit(sample: &Batch<f64>, start: &[Mat<f64>], free: &Parametrisatio
     };
     let found = descend(&problem, problem.at(values)?, &damping)?;
     let history: Vec<f64> = found.errors.iter().map(|error| error / variance).collect();
-    Ok(Fit { nmse: found.error() / variance, student: Student { form, values: found.point.values }, history })
+    Ok(Fit { nmse: found.error() / variance, student: Student { form: problem.form, values: found.point.values }, history })
 }
 
 /// `B`, a column for every free number, head by head; `None` where all entries are free.
 fn directions(form: &Form, free: &Parametrisation) -> Option<Mat<f64>> {
     let Parametrisation::Span(basis) = free else { return None };
     let mut all = Mat::zeros(form.range(Part::O).start, form.heads * basis.len());
-    let student = Student { form: *form, values: Vec::<f64>::new() };
+    let student = Student { form: form.clone(), values: Vec::<f64>::new() };
     for head in 0..form.heads {
         let places = student.places(head, &[Part::A]);
         for (j, matrix) in basis.iter().enumerate() {
@@ -166,7 +168,7 @@ impl Heads<'_> {
 
     /// `BᵀHB`, its lower triangle at least, and `−BᵀJᵀr`.
     fn normal_equations(&self, at: &Eliminated) -> Result<(Mat<f64>, Vec<f64>)> {
-        let mut linear = Linearised::new(self.sample, self.form, &at.values);
+        let mut linear = Linearised::new(self.sample, self.form.clone(), &at.values);
         let (_, gradient) = linear.gradient();
         let matrix = normal_matrix(self.sample, &self.form, &linear, &at.elimination, &|| false)?;
         let n = matrix.nrows();
@@ -237,7 +239,7 @@ mod tests {
         let d = sample.shape.d;
         let Student { form, values } = heads(sample.shape, &random(d, 2, rng));
         let free = if full { Parametrisation::Full } else { Parametrisation::Span(random(d, 3, rng)) };
-        let problem = Heads { sample, form, directions: directions(&form, &free) };
+        let problem = Heads { sample, directions: directions(&form, &free), form };
         let at = problem.at(values).unwrap().0;
         (problem, at)
     }

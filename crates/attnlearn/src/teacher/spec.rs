@@ -4,7 +4,7 @@
 //! cosine `⟨Θ_i, Θ_j⟩ / norm²` can be prescribed: with `E_j` orthonormal matrices of the family and `L Lᵀ` the wanted Gram
 //! matrix of cosines, `Θ_i = norm Σ_j L_ij E_j`. Projections are `W_i` with iid `N(0, 1/d)` entries.
 
-use crate::layer::{AttentionLayer, Head, Mask, Theta};
+use crate::layer::{AttentionLayer, Head, Mask, Terms, Theta};
 use crate::linalg::{Mat, frobenius, inner};
 use crate::memory::{self, numbers};
 use crate::{Error, Result};
@@ -75,7 +75,12 @@ impl TeacherSpec {
         let scale = 1.0 / (self.d as f64).sqrt();
         let heads = thetas
             .into_iter()
-            .map(|theta| Head { theta, key_bias: None, w: gaussian(rng, self.d, self.d_out) * faer::Scale(scale) })
+            .map(|theta| Head {
+                theta,
+                key_bias: None,
+                w: gaussian(rng, self.d, self.d_out) * faer::Scale(scale),
+                terms: Terms::default(),
+            })
             .collect();
         AttentionLayer::new(heads, None, self.mask)
     }

@@ -35,7 +35,7 @@ pub use model::ModelFile;
 pub use naming::Found;
 pub use request::Request;
 
-use crate::layer::{AttentionLayer, Head, Mask, Theta};
+use crate::layer::{AttentionLayer, Head, Mask, Terms, Theta};
 use crate::linalg::{Mat, MatRef, frobenius};
 use crate::{Error, Result};
 use rand::{RngExt, SeedableRng};
@@ -95,6 +95,7 @@ impl Projections {
                 theta: Theta::LowRank { a: part(&self.q) * faer::Scale(self.scale), b },
                 key_bias: some(key_bias),
                 w: part(&self.v) * self.o.subrows(h * r, r),
+                terms: Terms::default(),
             }
         });
         let from_values = |e: usize| self.v_bias.iter().enumerate().map(|(j, b)| b * self.o[(j, e)]).sum::<f64>();

@@ -7,6 +7,7 @@ mod common;
 mod files;
 mod held;
 mod infinite_heads;
+mod kinds;
 mod layer;
 mod models;
 mod mutated_files;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Every room, after all those that it may use.
-const ROOMS: [&str; 20] = [
+const ROOMS: [&str; 21] = [
     "words",
     "error",
     "memory",
@@ -18,6 +18,7 @@ const ROOMS: [&str; 20] = [
     "linalg",
     "files",
     "data",
+    "scores",
     "layer",
     "teacher",
     "convex",

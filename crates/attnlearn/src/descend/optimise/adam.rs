@@ -102,7 +102,7 @@ impl<T: Field> Adam<T> {
         let expected = factors::<T>(form);
         let whole = self.factors.len() == expected.len()
             && self.factors.iter().zip(&expected).all(|(a, b)| {
-                (a.part, a.head, a.width, a.r.len(), a.root.len()) == (b.part, b.head, b.width, b.r.len(), b.root.len())
+                (a.part, a.at, a.width, a.r.len(), a.root.len()) == (b.part, b.at, b.width, b.r.len(), b.root.len())
             });
         let order = self.order.len() == examples && self.order.iter().all(|i| *i < examples);
         [&self.first, &self.second].iter().all(|values| values.len() == form.len())
@@ -251,7 +251,8 @@ const SMALLEST: f64 = 1e-8;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Factor<T> {
     part: Part,
-    head: usize,
+    /// Of the part's heads, or groups.
+    at: usize,
     width: usize,
     r: Vec<f64>,
     /// `(R̂ + ε)^{−1/2}`.
@@ -263,9 +264,9 @@ fn factors<T: Field>(form: &Form) -> Vec<Factor<T>> {
     let width = |part: Part| if matches!(part, Part::A | Part::B) { form.r() } else { form.s() };
     let parts = [Part::A, Part::B, Part::V, Part::O].into_iter().filter(|part| form.shape(*part).0 > 0 && width(*part) <= WIDEST);
     let of = |part: Part| {
-        (0..form.heads).map(move |head| {
+        (0..form.count(part)).map(move |at| {
             let width = width(part);
-            Factor { part, head, width, r: vec![0.0; width * width], root: vec![T::ZERO; width * width] }
+            Factor { part, at, width, r: vec![0.0; width * width], root: vec![T::ZERO; width * width] }
         })
     };
     parts.flat_map(of).collect()
@@ -276,8 +277,8 @@ impl<T: Field> Factor<T> {
     fn strides(&self, form: &Form) -> (usize, usize, usize) {
         let (start, cols) = (form.range(self.part).start, form.shape(self.part).1);
         match self.part {
-            Part::O => (start + self.head * form.s() * cols, 1, cols),
-            _ => (start + self.head * cols / form.heads, cols, 1),
+            Part::O => (start + self.at * form.s() * cols, 1, cols),
+            _ => (start + self.at * self.width, cols, 1),
         }
     }
 
@@ -285,11 +286,8 @@ impl<T: Field> Factor<T> {
     fn view<'a>(&self, form: &Form, values: &'a [T]) -> MatRef<'a, T> {
         let block = form.view(self.part, values);
         match self.part {
-            Part::O => block.subrows(self.head * form.s(), form.s()).transpose(),
-            _ => {
-                let width = block.ncols() / form.heads;
-                block.subcols(self.head * width, width)
-            }
+            Part::O => block.subrows(self.at * form.s(), form.s()).transpose(),
+            _ => block.subcols(self.at * self.width, self.width),
         }
     }
 
@@ -326,14 +324,25 @@ impl<T: Field> Factor<T> {
 mod tests {
     use super::*;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use rand::RngExt;
     use rand_distr::StandardNormal;
 
     /// A gradient unlike all before it, while `R` does not know it yet, moves no factor further than is allowed, and all of them downhill.
     #[test]
     fn steps_are_bounded() {
-        let form =
-            Form { d: 8, d_out: 8, heads: 2, rank: Some(3), value_rank: Some(3), key_bias: false, bias: false, mask: Mask::None };
+        let form = Form {
+            d: 8,
+            d_out: 8,
+            heads: 2,
+            rank: Some(3),
+            value_rank: Some(3),
+            key_bias: false,
+            bias: false,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
         let settings = AdamSettings { steps: 1000, ..AdamSettings::default() };
         for seed in 0..5 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -17,9 +17,10 @@
 
 use crate::descend::optimise::conjugate::Limits;
 use crate::descend::optimise::dense::Dense;
-use crate::descend::optimise::levenberg::{Crawl, Fall, Levenberg, LevenbergSettings, Stop};
+use crate::descend::optimise::levenberg::{Crawl, Fall, Levenberg, LevenbergSettings, Stop, Taken};
 use crate::descend::optimise::products::Products;
 use crate::engine::batch::Batch;
+use crate::engine::eliminate::Elimination;
 use crate::engine::linearised::Linearised;
 use crate::engine::metric::Metric;
 use crate::engine::normal::{fits_memory, is_small, normal_matrix};
@@ -163,11 +164,11 @@ impl Newton {
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Option<Stop>> {
         // The outputs are eliminated.
-        let form = student.form;
+        let form = student.form.clone();
         let elimination = examples.refit(&form, &mut student.values)?;
-        let mut linear = Linearised::new(examples, form, &student.values);
-        let (before, gradient) = linear.gradient();
-        let nmse = before / variance;
+        let mut linear = Linearised::new(examples, form.clone(), &student.values);
+        let (error, gradient) = linear.gradient();
+        let nmse = error / variance;
         if self.history.is_empty() {
             self.history.push(nmse);
         }
@@ -176,7 +177,7 @@ impl Newton {
         }
         // Is there a step to take?
         let damping = self.damping(&form, nmse, variance, settings);
-        let end = self.levenberg.end(before, self.history.len() - 1, &damping);
+        let end = self.levenberg.end(error, self.history.len() - 1, &damping);
         if end != Some(Stop::Goal) {
             self.beyond = nmse <= settings.goal;
         }
@@ -185,35 +186,10 @@ impl Newton {
         }
         // It is solved for in one of three ways, and damped until it leads downhill.
         let way = *self.way.get_or_insert(Way::first(&form));
-        let right = downhill(&form, &gradient, fixed);
         let stopped = || stop(nmse);
         let limits = limits(way, &form, nmse, settings, &stopped);
-        let moved = |step: &[f64]| moved(student, examples, step);
-        let (products, levenberg) = (&mut self.products, &mut self.levenberg);
-        let taken = match way {
-            Way::Dense => {
-                let matrix = normal_matrix(examples, &form, &linear, &elimination, &stopped)?;
-                let scale = block_means(&form, |i| matrix[(i, i)]);
-                let mut solver = Dense { right: right[..scale.len()].to_vec(), matrix, scale, stop: &stopped };
-                solver.fix(fixed);
-                levenberg.step(before, &mut solver, moved, &damping)?
-            }
-            Way::Double => {
-                let metric = Metric::new(examples, &form, &linear);
-                let mut solver = Products { linear, elimination: &elimination, metric, right, fixed, limits, products };
-                levenberg.step(before, &mut solver, moved, &damping)?
-            }
-            Way::Single => {
-                drop(linear);
-                let single = examples.cast::<f32>();
-                let values: Vec<f32> = student.values.iter().map(|v| *v as f32).collect();
-                let linear = Linearised::new(&single, form, &values);
-                let metric = Metric::new(&single, &form, &linear);
-                let mut solver = Products { linear, elimination: &elimination, metric, right, fixed, limits, products };
-                levenberg.step(before, &mut solver, moved, &damping)?
-            }
-        };
-        let Some(taken) = taken else {
+        let at = At { student, examples, elimination, linear, error, right: downhill(&form, &gradient, fixed), fixed, limits };
+        let Some(taken) = self.take(way, at, &damping)? else {
             // The next way begins where this one failed.
             let goes_on = self.change(way, &form, way == Way::Single);
             return Ok(match self.beyond {
@@ -227,6 +203,36 @@ impl Newton {
             self.change(way, &form, taken.exact);
         }
         Ok(None)
+    }
+
+    /// A step that leads downhill, if there is one.
+    fn take(&mut self, way: Way, at: At<'_>, damping: &LevenbergSettings) -> Result<Option<Taken<Vec<f64>>>> {
+        let At { student, examples, elimination, linear, error, right, fixed, limits } = at;
+        let (form, elimination, products) = (&student.form, &elimination, &mut self.products);
+        let moved = |step: &[f64]| moved(student, examples, step);
+        match way {
+            Way::Dense => {
+                let matrix = normal_matrix(examples, form, &linear, elimination, limits.stop)?;
+                let scale = block_means(form, |i| matrix[(i, i)]);
+                let mut solver = Dense { right: right[..scale.len()].to_vec(), matrix, scale, stop: limits.stop };
+                solver.fix(fixed);
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+            Way::Double => {
+                let metric = Metric::new(examples, form, &linear);
+                let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+            Way::Single => {
+                drop(linear);
+                let single = examples.cast::<f32>();
+                let values: Vec<f32> = student.values.iter().map(|v| *v as f32).collect();
+                let linear = Linearised::new(&single, form.clone(), &values);
+                let metric = Metric::new(&single, form, &linear);
+                let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+        }
     }
 
     /// How the next step is damped, from a point of this error, and when there is none.
@@ -271,6 +277,20 @@ impl Newton {
         self.way = next.or(self.way);
         next.is_some()
     }
+}
+
+/// Where a step begins, and what it is solved for by.
+struct At<'a> {
+    student: &'a Student<f64>,
+    examples: &'a Batch<f64>,
+    elimination: Elimination,
+    linear: Linearised<'a, f64>,
+    /// `‖r‖²`.
+    error: f64,
+    /// `−Jᵀr`.
+    right: Vec<f64>,
+    fixed: &'a [usize],
+    limits: Limits<'a>,
 }
 
 /// Whether steps from here have to do with what few products show: there is no other way, and they are bent.
@@ -322,20 +342,31 @@ mod tests {
     use crate::data::InputDistribution;
     use crate::descend::optimise::adam::{Adam, AdamSettings};
     use crate::layer::{AttentionLayer, Mask};
+    use crate::scores::Scores;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
     fn problem(form: Form, n: usize, seed: u64) -> (AttentionLayer, Batch<f64>) {
-        let teacher: Student<f64> = Student::random(form, 3.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let teacher: Student<f64> = Student::random(form.clone(), 3.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         let layer = teacher.layer().unwrap();
         let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
         (layer, Batch::read(&source, 0..64, n).unwrap())
     }
 
-    const LOW: Form =
-        Form { d: 10, d_out: 6, heads: 2, rank: Some(3), value_rank: Some(4), key_bias: true, bias: true, mask: Mask::None };
+    const LOW: Form = Form {
+        d: 10,
+        d_out: 6,
+        heads: 2,
+        rank: Some(3),
+        value_rank: Some(4),
+        key_bias: true,
+        bias: true,
+        scores: Scores::of(Mask::None),
+        groups: None,
+        relative: None,
+    };
 
     fn newton(student: &mut Student<f64>, examples: &Batch<f64>, stop: bool) -> Result<Stop> {
         let settings = NewtonSettings::default();
@@ -367,10 +398,10 @@ mod tests {
     #[test]
     fn it_converges_from_nearby() {
         for seed in 0..10 {
-            let form = Form { mask: if seed % 2 == 0 { Mask::None } else { Mask::Causal }, ..LOW };
-            let (layer, examples) = problem(form, 400, seed);
+            let form = Form { scores: Scores::of(if seed % 2 == 0 { Mask::None } else { Mask::Causal }), ..LOW };
+            let (layer, examples) = problem(form.clone(), 400, seed);
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let mut student: Student<f64> = Student::random(form, 3.0, &mut rng).unwrap();
+            let mut student: Student<f64> = Student::random(form.clone(), 3.0, &mut rng).unwrap();
             student.values.iter_mut().for_each(|v| *v += 0.05 * v.abs() * rng.sample::<f64, _>(StandardNormal));
             let settings = NewtonSettings::default();
             let mut newton = Newton::new(&settings);
@@ -423,12 +454,12 @@ mod tests {
             let layer = TeacherSpec::dense(6, 2, 3.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
             let source = TeacherStream::new(&layer, 4, InputDistribution::Boolean, seed + 1, None);
             let examples = Batch::<f64>::read(&source, 0..64, 400).unwrap();
-            let mut student = Student::<f32>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(seed + 77)).unwrap();
+            let mut student = Student::<f32>::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(seed + 77)).unwrap();
             let settings = AdamSettings { steps: 600, batch: 100, goal: 1e-6, ..AdamSettings::default() };
             let mut adam = Adam::new(form.len(), seed);
             assert!(adam.run(&mut student, &examples.cast(), &settings, &mut |_| false).unwrap());
             let values = student.values.iter().map(|v| f64::from(*v)).collect();
-            let mut student = Student { form, values };
+            let mut student = Student { form: form.clone(), values };
             newton(&mut student, &examples, false).unwrap();
             let distance = layer.distance(&student.layer().unwrap()).unwrap();
             found += usize::from(distance.worst_theta() < 1e-8 && distance.worst_w() < 1e-8);
@@ -466,7 +497,7 @@ mod tests {
         let empty = Batch { x: Vec::new(), y: Vec::new(), ..examples };
         assert!(newton(&mut student, &empty, false).is_err());
         for form in [Form { heads: 0, ..LOW }, Form { rank: Some(0), ..LOW }, Form { d: 0, ..LOW }] {
-            assert!(Student::<f64>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(0)).is_err());
+            assert!(Student::<f64>::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(0)).is_err());
         }
     }
 }

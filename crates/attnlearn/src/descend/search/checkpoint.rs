@@ -1,7 +1,7 @@
 //! A search on disk: everything that its next step depends on, so that one that is continued has the bits of one that never stopped.
 //!
 //! ```text
-//! "attnrun1"   fingerprint of the examples   length   state   checksum of all that        (u64, little-endian)
+//! "attnrun2"   fingerprint of the examples   length   state   checksum of all that        (u64, little-endian)
 //! ```
 //!
 //! The state is in the format of the postcard crate, in which numbers are exact. A file that is damaged, or that belongs to other
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"attnrun1";
+const MAGIC: &[u8; 8] = b"attnrun2";
 
 #[derive(Serialize)]
 struct Saving<'a> {
@@ -46,8 +46,13 @@ fn checksum(bytes: &[u8]) -> u64 {
 impl<'a> Learner<'a> {
     /// Keeps the search in a file, which is replaced whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let saving =
-            Saving { wanted: &self.wanted, tries: &self.tries, form: self.form, effort: self.effort, state: &self.run.state };
+        let saving = Saving {
+            wanted: &self.wanted,
+            tries: &self.tries,
+            form: self.form.clone(),
+            effort: self.effort,
+            state: &self.run.state,
+        };
         let state = postcard::to_allocvec(&saving)
             .map_err(|e| Error::input(path.display().to_string(), format!("the search cannot be kept ({e})"), "leave it out"))?;
         let mut bytes = MAGIC.to_vec();
@@ -94,7 +99,7 @@ impl<'a> Learner<'a> {
         let shape = examples.train.shape;
         let fits = |form: &Form| form.check().is_ok() && (form.d, form.d_out) == (shape.d, shape.d_out);
         let whole = |t: &Try| {
-            let own = Form { heads: t.student.form.heads, ..t.form };
+            let own = Form { heads: t.student.form.heads, ..t.form.clone() };
             fits(&own) && own.heads <= t.form.heads && own == t.student.form && own.len() == t.student.values.len()
         };
         let effort = saved.effort > 0.0 && saved.effort <= wanted.strategy.effort;
@@ -102,7 +107,7 @@ impl<'a> Learner<'a> {
             return Err(damaged());
         }
         let strategy = StrategySettings { effort: saved.effort, ..wanted.strategy.clone() };
-        let run = Run::resume(&examples.train, examples.whitening.principal(), saved.form, strategy, saved.state)?
+        let run = Run::resume(&examples.train, examples.whitening.principal(), saved.form.clone(), strategy, saved.state)?
             .ok_or_else(damaged)?;
         Ok(Self { examples, wanted, tries: saved.tries, run, form: saved.form, effort: saved.effort })
     }

@@ -35,6 +35,10 @@ pub(crate) fn fewer(
     exact: bool,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Student<f64>> {
+    if student.form.key_groups() < student.form.heads {
+        // Those that share keys come in equal numbers: none can go alone.
+        return Ok(student.clone());
+    }
     let (variance, numbers, goal) = (examples.variance()?, examples.y.len() as f64, strategy.goal);
     let n = most_sequences(&student.form, examples.shape.k, strategy.pass_numbers).min(examples.len());
     let some = (n < examples.len()).then(|| examples.select(&(0..n).collect::<Vec<_>>()));
@@ -76,16 +80,19 @@ const SETTLED: f64 = 1e-5;
 
 /// All but one head.
 fn without(student: &Student<f64>, head: usize) -> Student<f64> {
-    let form = Form { heads: student.form.heads - 1, ..student.form };
-    let mut less = Student { form, values: vec![0.0; form.len()] };
+    let form = Form { heads: student.form.heads - 1, ..student.form.clone() };
+    let mut less = Student { values: vec![0.0; form.len()], form: form.clone() };
     for (to, from) in (0..student.form.heads).filter(|from| *from != head).enumerate() {
-        for part in PARTS.into_iter().filter(|part| *part != Part::Bias) {
+        for part in PARTS {
             for (to, from) in less.head_entries(part, to).into_iter().zip(student.head_entries(part, from)) {
                 less.values[to] = student.values[from];
             }
         }
     }
-    less.values[form.range(Part::Bias)].copy_from_slice(&student.values[student.form.range(Part::Bias)]);
+    // What all heads share.
+    for part in [Part::Gains, Part::Bias] {
+        less.values[form.range(part)].copy_from_slice(&student.values[student.form.range(part)]);
+    }
     less
 }
 

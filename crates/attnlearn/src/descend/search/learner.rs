@@ -18,7 +18,8 @@ use crate::descend::units::whitening::Whitening;
 use crate::engine::batch::Batch;
 use crate::engine::student::{Form, Student};
 use crate::hash::Hash;
-use crate::layer::{AttentionLayer, Mask};
+use crate::layer::AttentionLayer;
+use crate::scores::Scores;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -69,8 +70,12 @@ pub struct Wanted {
     pub value_rank: Rank,
     /// Key biases and output bias (default: automatic).
     pub biases: Choice,
-    /// Which keys a query may attend to (default: all).
-    pub mask: Mask,
+    /// How scores are made: mask, rotation, norm (default: all keys are seen, and scores are bilinear).
+    pub scores: Scores,
+    /// Key groups, which heads share keys and values in (default: every head has its own).
+    pub groups: Option<usize>,
+    /// Whether heads have relative biases (default: no).
+    pub relative: bool,
     /// How much to try.
     pub strategy: StrategySettings,
 }
@@ -82,7 +87,9 @@ impl Default for Wanted {
             rank: Rank::Auto,
             value_rank: Rank::Auto,
             biases: Choice::Auto,
-            mask: Mask::None,
+            scores: Scores::default(),
+            groups: None,
+            relative: false,
             strategy: StrategySettings::default(),
         }
     }
@@ -103,6 +110,27 @@ impl Wanted {
                 return bad(flag, "the rank is 0 or above d", "ask for a rank from 1 to d");
             }
         }
+        if let Some(groups) = self.groups {
+            let counts: Vec<usize> = match self.heads {
+                HeadCount::Given(m) => vec![m],
+                HeadCount::Auto(_) | HeadCount::Range(..) => {
+                    return bad("--kv-heads", "the number of heads is not given", "give --heads too");
+                }
+            };
+            if groups == 0 || counts.iter().any(|m| !m.is_multiple_of(groups)) {
+                let problem = format!("{} heads cannot share {groups} key heads", counts[0]);
+                return bad("--kv-heads", &problem, "give a divisor of the number of heads");
+            }
+        }
+        let factored = !self.scores.is_bilinear() || self.groups.is_some();
+        let rank = match self.rank {
+            Rank::Given(rank) => Some(rank),
+            Rank::Full | Rank::Auto => None,
+        };
+        if factored && rank.is_none() {
+            return bad("--rank", "rotation, norms and key groups need the dimension of a head", "give it");
+        }
+        self.scores.check(rank.unwrap_or(usize::MAX), "scores")?;
         if !(self.strategy.effort > 0.0 && self.strategy.effort <= 1e6) {
             return bad("effort", "it is not a number from 0 to 10⁶", "give one");
         }
@@ -230,7 +258,7 @@ impl<'a> Learner<'a> {
         let run = Run::new(
             &examples.train,
             examples.whitening.principal(),
-            form,
+            form.clone(),
             StrategySettings { effort, ..wanted.strategy.clone() },
         )?;
         Ok(Self { examples, wanted, tries: Vec::new(), run, form, effort })
@@ -250,9 +278,9 @@ impl<'a> Learner<'a> {
         let nmse = self.examples.train.error(&student.form, &student.values) / self.examples.train.variance()?;
         let student = self.examples.whitening.leave(&student);
         let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
-        self.tries.push(Try { form: self.form, effort: self.effort, end, nmse, held_out, student });
+        self.tries.push(Try { form: self.form.clone(), effort: self.effort, end, nmse, held_out, student });
         let Some((form, effort)) = next_form(&self.wanted, &self.examples.train, &self.tries) else { return Ok(true) };
-        (self.form, self.effort) = (form, effort);
+        (self.form, self.effort) = (form.clone(), effort);
         self.run = Run::new(
             &self.examples.train,
             self.examples.whitening.principal(),
@@ -268,7 +296,7 @@ impl<'a> Learner<'a> {
         let nmse = self.run.nmse_of(&student)?;
         let student = self.examples.whitening.leave(&student);
         let held_out = self.examples.held_out_nmse(&student).unwrap_or(nmse);
-        self.tries.push(Try { form: self.form, effort: self.effort, end: End::Stopped, nmse, held_out, student });
+        self.tries.push(Try { form: self.form.clone(), effort: self.effort, end: End::Stopped, nmse, held_out, student });
         self.outcome()
     }
 
@@ -305,7 +333,7 @@ impl<'a> Learner<'a> {
 
     /// What is being tried.
     pub fn form(&self) -> Form {
-        self.form
+        self.form.clone()
     }
 
     /// Numbers that the layer of a form is determined by.
@@ -377,7 +405,7 @@ fn next_form(wanted: &Wanted, train: &Batch<f64>, tries: &[Try]) -> Option<(Form
     // The best with all effort, unless it is at its floor or has had it.
     let chosen = &tries[best(tries)?];
     let again = chosen.end == End::Tried && !tries.iter().any(|other| other.form == chosen.form && other.effort >= all);
-    again.then_some((chosen.form, all))
+    again.then_some((chosen.form.clone(), all))
 }
 
 /// Whether the exact one just found was come to by a jump, so that fewer heads might do.
@@ -399,8 +427,10 @@ fn head_counts(most: usize) -> impl Iterator<Item = usize> {
 /// The forms of `m` heads, likely ones first.
 fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
     let (d, d_out) = (train.shape.d, train.shape.d_out);
+    // Rotation, norms and groups act on factors, however wide.
+    let factored = !wanted.scores.is_bilinear() || wanted.groups.is_some();
     let ranks: Vec<Option<usize>> = match wanted.rank {
-        Rank::Given(r) if r < d => vec![Some(r)],
+        Rank::Given(r) if r < d || factored => vec![Some(r)],
         Rank::Given(_) | Rank::Full => vec![None],
         Rank::Auto if d <= SMALL_TOKENS => vec![None],
         Rank::Auto => {
@@ -413,6 +443,8 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
     let full = |r: usize| r >= d.min(d_out);
     let pairs = ranks.into_iter().flat_map(|rank| {
         let values = match (wanted.value_rank, rank) {
+            (Rank::Given(r), _) if factored => vec![Some(r)],
+            (_, Some(r)) if factored => vec![Some(r)],
             (Rank::Given(r), _) if !full(r) => vec![Some(r)],
             (Rank::Auto, Some(r)) if !full(r) => vec![Some(r), None],
             _ => vec![None],
@@ -421,8 +453,19 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
     });
     let mut all = Vec::new();
     for (rank, value_rank) in pairs {
-        let plain = Form { d, d_out, heads: m, rank, value_rank, key_bias: false, bias: false, mask: wanted.mask };
-        let biased = Form { key_bias: true, bias: true, ..plain };
+        let plain = Form {
+            d,
+            d_out,
+            heads: m,
+            rank,
+            value_rank,
+            key_bias: false,
+            bias: false,
+            scores: wanted.scores.clone(),
+            groups: wanted.groups.filter(|groups| *groups < m),
+            relative: wanted.relative.then_some(train.shape.k),
+        };
+        let biased = Form { key_bias: true, bias: true, ..plain.clone() };
         let abundant = train.y.len() >= ABUNDANT * biased.unknowns();
         all.extend(match wanted.biases {
             Choice::Yes => vec![biased],
@@ -439,6 +482,7 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
 mod tests {
     use super::*;
     use crate::data::InputDistribution;
+    use crate::scores::Mask;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
@@ -485,7 +529,7 @@ mod tests {
         heads[0].key_bias = Some(vec![0.5, -0.2, 0.1, 0.7, 0.0, -0.4]);
         let teacher = AttentionLayer::new(heads, Some(vec![0.3; 6]), Mask::Causal).unwrap();
         let prepared = prepared(&teacher, 4, 400, 80, 5);
-        let wanted = Wanted { mask: Mask::Causal, ..Wanted::default() };
+        let wanted = Wanted { scores: Scores::of(Mask::Causal), ..Wanted::default() };
         let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
         let distance = teacher.distance(&outcome.layer).unwrap();
         assert_eq!(outcome.layer.heads().len(), 2);

@@ -122,9 +122,21 @@ mod tests {
     use super::*;
     use crate::data::Shape;
     use crate::layer::Mask;
+    use crate::scores::Scores;
 
     fn plan(d: usize) -> Plan {
-        let form = Form { d, d_out: d, heads: 4, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
+        let form = Form {
+            d,
+            d_out: d,
+            heads: 4,
+            rank: None,
+            value_rank: None,
+            key_bias: false,
+            bias: false,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
         let examples = Batch { shape: Shape { k: 4, d, d_out: d }, x: vec![0.0; 40 * d], y: vec![0.0; 40 * d] };
         Plan::new(&form, &examples, &StrategySettings::default())
     }

@@ -48,7 +48,7 @@ impl Redundant {
         error: f64,
         rng: &mut ChaCha8Rng,
     ) -> Result<bool> {
-        let (form, variance, known) = (student.form, examples.variance()?, self.clone());
+        let (form, variance, known) = (student.form.clone(), examples.variance()?, self.clone());
         let most = (error / variance).sqrt().min(COINCIDE) * variance;
         let mut busy: Vec<usize> = (0..form.heads).filter(|head| !self.resting.contains(head)).collect();
         while busy.len() > 1 {
@@ -81,6 +81,7 @@ pub(crate) fn cheapest(costs: &[f64]) -> usize {
 mod tests {
     use super::*;
     use crate::data::InputDistribution;
+    use crate::scores::Scores;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
 
@@ -98,10 +99,12 @@ mod tests {
             value_rank: None,
             key_bias: false,
             bias: false,
-            mask: crate::layer::Mask::None,
+            scores: Scores::of(crate::layer::Mask::None),
+            groups: None,
+            relative: None,
         };
         let mut rng = ChaCha8Rng::seed_from_u64(5);
-        let mut student = Student::random(form, 2.0, &mut rng).unwrap();
+        let mut student = Student::random(form.clone(), 2.0, &mut rng).unwrap();
         // Two heads of the teacher, and a third at random: with the others exact, it does nothing.
         for (head, theta) in teacher.heads().iter().map(|head| head.theta.to_dense()).enumerate() {
             for (at, i) in student.places(head, &[Part::A]).into_iter().zip(0..) {
@@ -123,6 +126,6 @@ mod tests {
         assert_eq!(places, student.places(2, &HEAD));
         assert!(places.iter().all(|i| student.values[*i].to_bits() == roused.values[*i].to_bits()), "a head that rests stays");
         assert!(!idle.rouse(&mut student, &examples, error, &mut rng).unwrap(), "the others do something");
-        assert!(idle.fits(&form) && !idle.fits(&Form { heads: 2, ..form }));
+        assert!(idle.fits(&form) && !idle.fits(&Form { heads: 2, ..form.clone() }));
     }
 }

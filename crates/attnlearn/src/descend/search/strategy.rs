@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
             (whitening, seen)
         });
         let state = State { chains: Vec::new(), starts: 0, refined: 0, best: None, ends: Vec::new(), end: None, done: false };
-        let mut run = Self { form, examples, balanced, single, plain, some, variance, plan, settings, state };
+        let mut run = Self { form: form.clone(), examples, balanced, single, plain, some, variance, plan, settings, state };
         let first = run.start()?;
         run.state.chains.push(first);
         Ok(run)
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         settings: StrategySettings,
         state: State,
     ) -> Result<Option<Self>> {
-        let mut run = Self::new(examples, plain, form, settings)?;
+        let mut run = Self::new(examples, plain, form.clone(), settings)?;
         let whole = |student: &Student<f64>| student.form == form && student.values.len() == form.len();
         let found = |found: &Option<Found>| found.as_ref().is_none_or(|found| whole(&found.student));
         let chain = |chain: &Chain| {
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         self.state.starts += 1;
         let mut rng = ChaCha8Rng::seed_from_u64(self.settings.seed);
         rng.set_stream(start as u64);
-        let student = Student::random(self.form, NORMS[start % NORMS.len()], &mut rng)?;
+        let student = Student::random(self.form.clone(), NORMS[start % NORMS.len()], &mut rng)?;
         let stage = self.first_stage(&student, (start, 0));
         Ok(Chain {
             stage,
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
     fn first_stage(&self, student: &Student<f64>, (start, redraws): (usize, usize)) -> Stage {
         let seed = self.settings.seed.wrapping_add((start * 1000 + redraws) as u64);
         let values = student.values.iter().map(|v| *v as f32).collect();
-        Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form, values })))
+        Stage::Descend(Box::new((Adam::new(self.form.len(), seed), Student { form: self.form.clone(), values })))
     }
 
     /// The units in which a start descends, if they are the examples' own, and what it sees.
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
 
     /// What a descent has come to.
     fn descended(&self, student: &Student<f32>, start: usize) -> Student<f64> {
-        let student = Student { form: self.form, values: student.values.iter().map(|v| f64::from(*v)).collect() };
+        let student = Student { form: self.form.clone(), values: student.values.iter().map(|v| f64::from(*v)).collect() };
         match self.plain_of(start) {
             Some((whitening, _)) => whitening.leave(&student),
             None => student,
@@ -563,9 +563,9 @@ mod tests {
     #[test]
     fn the_best_may_still_be_refined() {
         let form = mixed_form(1);
-        let (teacher, examples, mut rng) = sharp_problem(form, 50, 1);
-        let other: Student<f64> = Student::random(form, 2.0, &mut rng).unwrap();
-        let mut run = Run::new(&examples, None, form, StrategySettings::default()).unwrap();
+        let (teacher, examples, mut rng) = sharp_problem(form.clone(), 50, 1);
+        let other: Student<f64> = Student::random(form.clone(), 2.0, &mut rng).unwrap();
+        let mut run = Run::new(&examples, None, form.clone(), StrategySettings::default()).unwrap();
         assert_eq!(run.best_nmse(), None);
         for (reached, best) in [(1e-3, &teacher), (1e-1, &other)] {
             let mut newton = Newton::new(&NewtonSettings::default());

@@ -23,11 +23,11 @@ use crate::descend::optimise::levenberg::{Crawl, Fall, LeastSquares, LevenbergSe
 use crate::engine::batch::Batch;
 use crate::engine::eliminate::columns;
 use crate::engine::student::{Form, Part, Student};
-use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::{multiply, product};
 use crate::parallel;
+use crate::scores::{Mask, Scores};
 use faer::MatRef;
 
 /// Most unknowns of all projections, and of an attention matrix.
@@ -55,7 +55,8 @@ pub(crate) struct FreeAttention {
 /// Whether examples say more than free attention can explain.
 pub(crate) fn applies(form: &Form, sequences: usize, k: usize) -> bool {
     let (free, unknowns) = (form.heads * (k - 1), columns(form) * form.d_out);
-    let full = form.rank.is_none() && form.value_rank.is_none() && form.mask == Mask::None;
+    let full =
+        form.rank.is_none() && form.value_rank.is_none() && form.scores == Scores::of(Mask::None) && form.relative.is_none();
     let left = sequences * k * form.d_out.saturating_sub(free);
     full && unknowns <= LARGEST && (form.d + 1) * form.d <= LARGEST && left as f64 >= ENOUGH * unknowns as f64
 }
@@ -253,9 +254,20 @@ mod tests {
     /// A form, examples, the projections that explain them, and a direction.
     fn problem(seed: u64) -> (Form, Batch<f64>, Mat<f64>, Mat<f64>) {
         let bias = seed.is_multiple_of(2);
-        let form = Form { d: 4, d_out: 9, heads: 2, rank: None, value_rank: None, key_bias: bias, bias, mask: Mask::None };
+        let form = Form {
+            d: 4,
+            d_out: 9,
+            heads: 2,
+            rank: None,
+            value_rank: None,
+            key_bias: bias,
+            bias,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let teacher: Student<f64> = Student::random(form, 6.0, &mut rng).unwrap();
+        let teacher: Student<f64> = Student::random(form.clone(), 6.0, &mut rng).unwrap();
         let source = TeacherStream::new(&teacher.layer().unwrap(), 3, InputDistribution::Gaussian, seed + 1, None);
         let examples = Batch::read(&source, 0..1, 40).unwrap();
         let c = columns(&form);

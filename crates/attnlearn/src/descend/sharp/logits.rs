@@ -153,7 +153,7 @@ fn regress(
     head: usize,
     stop: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let (form, k, d) = (student.form, examples.shape.k, student.form.d);
+    let (form, k, d) = (student.form.clone(), examples.shape.k, student.form.d);
     let places = places(&form, head);
     let token = |row: usize| &examples.x[row * d..(row + 1) * d];
     let n = places.len();
@@ -205,18 +205,29 @@ mod tests {
     use crate::data::InputDistribution;
     use crate::descend::sharp::free_attention::applies;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use crate::teacher::TeacherStream;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
 
-    const FORM: Form =
-        Form { d: 16, d_out: 16, heads: 2, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
+    const FORM: Form = Form {
+        d: 16,
+        d_out: 16,
+        heads: 2,
+        rank: None,
+        value_rank: None,
+        key_bias: false,
+        bias: false,
+        scores: Scores::of(Mask::None),
+        groups: None,
+        relative: None,
+    };
 
     /// A teacher, examples of it, and a student whose every number is wrong by `size` of its own.
     fn problem(form: Form, norm: f64, size: f64, seed: u64) -> (Student<f64>, Batch<f64>, Student<f64>) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut teacher: Student<f64> = Student::random(form, norm, &mut rng).unwrap();
+        let mut teacher: Student<f64> = Student::random(form.clone(), norm, &mut rng).unwrap();
         for part in [Part::C, Part::Bias] {
             teacher.values[form.range(part)].iter_mut().for_each(|v| *v = rng.sample(StandardNormal));
         }
@@ -234,7 +245,7 @@ mod tests {
         for seed in 0..10 {
             let biased = seed % 2 == 1;
             let form = Form { key_bias: biased, bias: biased, ..FORM };
-            let (teacher, examples, student) = problem(form, 16.0, 0.3, seed);
+            let (teacher, examples, student) = problem(form.clone(), 16.0, 0.3, seed);
             assert!(applies(&form, examples.len(), 4));
             let free = FreeAttention::find(&examples, &student, &|| false).unwrap().unwrap();
             let found = settle(&free, &examples, &student, &|| false).unwrap().unwrap();
@@ -260,7 +271,10 @@ mod tests {
         }
         assert!(!applies(&FORM, 10, 4), "few sequences");
         assert!(!applies(&FORM, 1000, 9), "as many unknowns as outputs");
-        assert!(!applies(&Form { mask: Mask::Causal, ..FORM }, 1000, 4) && !applies(&Form { rank: Some(3), ..FORM }, 1000, 4));
+        assert!(
+            !applies(&Form { scores: Scores::of(Mask::Causal), ..FORM }, 1000, 4)
+                && !applies(&Form { rank: Some(3), ..FORM }, 1000, 4)
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn sharpness(student: &Student<f64>, examples: &Batch<f64>) -> Vec<f64> {
 
 /// Takes a student apart whose heads are sharp on average, if examples suffice and that makes it better.
 pub(crate) fn take_apart(student: &mut Student<f64>, examples: &Batch<f64>, stop: &dyn Fn() -> bool) -> Result<()> {
-    let form = student.form;
+    let form = student.form.clone();
     if !applies(&form, examples.len(), examples.shape.k)
         || sharpness(student, examples).iter().sum::<f64>() <= SHARP * form.heads as f64
     {
@@ -95,6 +95,7 @@ mod tests {
     use crate::data::InputDistribution;
     use crate::descend::testing::{mixed_form, sharp_problem};
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use crate::teacher::TeacherStream;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
@@ -102,9 +103,19 @@ mod tests {
     /// Heads of great norm attend to one token, heads of none to all alike.
     #[test]
     fn sharpness_is_between_alike_and_one() {
-        let form =
-            Form { d: 8, d_out: 8, heads: 2, rank: None, value_rank: None, key_bias: false, bias: false, mask: Mask::None };
-        let mut student: Student<f64> = Student::random(form, 1e4, &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+        let form = Form {
+            d: 8,
+            d_out: 8,
+            heads: 2,
+            rank: None,
+            value_rank: None,
+            key_bias: false,
+            bias: false,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        let mut student: Student<f64> = Student::random(form.clone(), 1e4, &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
         student.places(1, &[Part::A]).into_iter().for_each(|at| student.values[at] = 0.0);
         let layer = student.layer().unwrap();
         let source = TeacherStream::new(&layer, 4, InputDistribution::Gaussian, 2, None);
@@ -117,7 +128,7 @@ mod tests {
     fn useless_readings_are_not_repeated() {
         for seed in [1, 5, 13] {
             let form = mixed_form(seed);
-            let (teacher, examples, _) = sharp_problem(form, 600, seed);
+            let (teacher, examples, _) = sharp_problem(form.clone(), 600, seed);
             assert!(sharpness(&teacher, &examples)[1] > SHARP, "seed {seed}");
             let mut wrong = teacher.clone();
             wrong.places(1, &[Part::A]).into_iter().for_each(|at| wrong.values[at] *= 1.02);
@@ -133,7 +144,7 @@ mod tests {
                 assert_eq!(gained, wrong.places(1, &[Part::A, Part::B, Part::C]), "seed {seed}");
                 assert!(read(&mut readings, &mut teacher.clone()).is_empty() && readings.useless.is_empty(), "seed {seed}");
             }
-            assert!(readings.fits(&form) && !readings.fits(&Form { heads: 1, ..form }));
+            assert!(readings.fits(&form) && !readings.fits(&Form { heads: 1, ..form.clone() }));
         }
     }
 }

@@ -16,11 +16,11 @@ use crate::descend::sharp::regression::{Attention, quantile, regress};
 use crate::engine::batch::Batch;
 use crate::engine::pass::Pass;
 use crate::engine::student::{Form, Part, Student};
-use crate::layer::Mask;
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::multiply;
 use crate::parallel;
+use crate::scores::Mask;
 use faer::{MatMut, MatRef};
 
 /// Share of all attention that is none in a sharp head.
@@ -34,7 +34,11 @@ const GAIN: f64 = 0.5;
 
 /// Reads the attention matrix and key bias of one head off the examples, if that makes the student better: whether it gained much.
 pub(crate) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64>, stop: &dyn Fn() -> bool) -> Result<bool> {
-    let form = student.form;
+    let form = student.form.clone();
+    let plain = form.scores.is_bilinear() && form.relative.is_none() && form.groups.is_none();
+    if !plain || matches!(form.scores.mask, Mask::Window(_)) {
+        return Ok(false);
+    }
     // Values of more tokens than they have dimensions cannot be told apart.
     if examples.shape.k > form.s().min(form.d_out - 1) {
         return Ok(false);
@@ -42,7 +46,7 @@ pub(crate) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64
     let Some(attention) = Attention::read(student, head, examples) else { return Ok(false) };
     let places = student.places(head, &[Part::A, Part::B, Part::C]);
     let values = places.iter().map(|at| student.values[*at]).collect();
-    let read = regress(&attention, examples, Form { heads: 1, bias: false, ..form }, values, stop)?;
+    let read = regress(&attention, examples, Form { heads: 1, bias: false, ..form.clone() }, values, stop)?;
     let mut moved = student.values.clone();
     places.iter().zip(&read).for_each(|(at, value)| moved[*at] = *value);
     examples.refit(&form, &mut moved)?;
@@ -56,7 +60,7 @@ pub(crate) fn read(student: &mut Student<f64>, head: usize, examples: &Batch<f64
 impl Attention {
     /// Of the queries of all examples; `None` if nothing is to be told from them.
     pub(crate) fn read(student: &Student<f64>, head: usize, examples: &Batch<f64>) -> Option<Self> {
-        let (form, k) = (student.form, examples.shape.k);
+        let (form, k) = (student.form.clone(), examples.shape.k);
         let own = student.places(head, &[Part::O]);
         let output: Vec<f64> = own.iter().map(|at| student.values[*at]).collect();
         let output = MatRef::from_row_major_slice(&output, form.s(), form.d_out);
@@ -98,7 +102,7 @@ impl Attention {
         multiply(right.as_mut(), false, -1.0, u, miss.transpose());
         let (mut inverse, mut sums): (Mat<f64>, Vec<f64>) = (Mat::zeros(0, 0), Vec::new());
         for a in 0..k {
-            let keys = if form.mask == Mask::Causal { a + 1 } else { k };
+            let keys = form.scores.mask.seen(a, k).end;
             if inverse.nrows() != keys {
                 let mut l = gram.as_ref().submatrix(0, 0, keys, keys).to_owned();
                 if small_cholesky(l.as_mut()).is_err() {
@@ -144,6 +148,7 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::descend::testing::{K, mixed_form as form, sharp_problem as problem};
+    use crate::scores::Scores;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
@@ -154,7 +159,7 @@ mod tests {
     fn a_sharp_head_is_read_off() {
         for seed in 0..12 {
             let form = form(seed);
-            let (teacher, examples, mut rng) = problem(form, 600, seed);
+            let (teacher, examples, mut rng) = problem(form.clone(), 600, seed);
             let mut student = teacher.clone();
             student.values.iter_mut().for_each(|v| *v *= 1.0 + 1e-5 * rng.sample::<f64, _>(StandardNormal));
             let floor = examples.error(&form, &student.values);
@@ -170,7 +175,7 @@ mod tests {
     /// The spread of attention that is read of noisy outputs is what is claimed, within a tenth, and its sum is 1.
     #[test]
     fn uncertainty_is_the_spread_of_readings() {
-        let form = Form { mask: Mask::None, ..form(1) };
+        let form = Form { scores: Scores::of(Mask::None), ..form(1) };
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut normal = |n: usize| -> Vec<f64> { (0..n).map(|_| rng.sample(StandardNormal)).collect() };
         let (u, draws) = (normal(K * form.d_out), 4000);

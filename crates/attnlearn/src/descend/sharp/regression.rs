@@ -186,7 +186,7 @@ impl<'a> Regression<'a> {
         let before = inner(&logits.miss, &logits.miss);
         let mut solver = Seen { regression: self, logits: &logits, metric: self.metric(&logits), stop };
         let moved = |step: &[f64]| {
-            let moved = Self::new(self.examples, self.form, self.values.iter().zip(step).map(|(v, s)| v + s).collect());
+            let moved = Self::new(self.examples, self.form.clone(), self.values.iter().zip(step).map(|(v, s)| v + s).collect());
             // By the same logits: others may be seen from there.
             let misses = moved.misses(&logits, attention);
             let error = inner(&misses, &misses);
@@ -385,14 +385,14 @@ mod tests {
     fn derivative_and_adjoint_agree() {
         for seed in 0..12 {
             let form = form(seed);
-            let (teacher, examples, mut rng) = problem(form, 40, seed);
+            let (teacher, examples, mut rng) = problem(form.clone(), 40, seed);
             let mut normal = |n: usize| -> Vec<f64> { (0..n).map(|_| rng.sample(StandardNormal)).collect() };
             let attention = Attention::read(&teacher, 1, &examples).unwrap();
             let values: Vec<f64> = teacher.places(1, &[Part::A, Part::B, Part::C]).iter().map(|at| teacher.values[*at]).collect();
             let direction = normal(values.len());
             let at = |h: f64| {
                 let moved = values.iter().zip(&direction).map(|(v, d)| v + h * d).collect();
-                Regression::new(&examples, Form { heads: 1, bias: false, ..form }, moved)
+                Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, moved)
             };
             let logits = at(0.0).logits(&attention, CLEAR.0);
             let believed = |h: f64| at(h).believed(&logits);
@@ -418,12 +418,12 @@ mod tests {
     fn damping_shortens_steps() {
         for seed in 0..4 {
             let form = form(seed);
-            let (teacher, examples, _) = problem(form, 200, seed);
+            let (teacher, examples, _) = problem(form.clone(), 200, seed);
             let attention = Attention::read(&teacher, 1, &examples).unwrap();
             let places = teacher.places(1, &[Part::A, Part::B, Part::C]);
             let values: Vec<f64> = places.iter().map(|at| 0.97 * teacher.values[*at]).collect();
             let length = |lambda: f64| {
-                let regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form }, values.clone());
+                let regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, values.clone());
                 let (taken, left) =
                     regression.step(&attention, CLEAR.0, &mut Levenberg::new(lambda), 1, &|| false).unwrap().unwrap();
                 assert!(left < 1.0, "seed {seed}, λ {lambda}: {left}");

@@ -52,7 +52,7 @@ impl Balance {
 
     /// A student of balanced outputs as one of plain ones.
     pub(crate) fn leave(&self, mut student: Student<f64>) -> Student<f64> {
-        let form = student.form;
+        let form = student.form.clone();
         for part in [Part::O, Part::Bias] {
             let (rows, cols) = form.shape(part);
             let balanced = student.values[form.range(part)].to_vec();
@@ -81,15 +81,26 @@ mod tests {
     use crate::data::InputDistribution;
     use crate::engine::student::Form;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use crate::teacher::TeacherStream;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
     /// A student whose outputs hardly vary in some directions, and its examples.
     fn problem(seed: u64) -> (Student<f64>, Batch<f64>) {
-        let form =
-            Form { d: 6, d_out: 5, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        let mut teacher: Student<f64> = Student::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
+        let form = Form {
+            d: 6,
+            d_out: 5,
+            heads: 2,
+            rank: Some(2),
+            value_rank: Some(3),
+            key_bias: true,
+            bias: true,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        let mut teacher: Student<f64> = Student::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap();
         for (i, v) in teacher.values[form.range(Part::O)].iter_mut().enumerate() {
             *v *= [1.0, 0.4, 0.16, 0.064, 0.0256][i % 5];
         }

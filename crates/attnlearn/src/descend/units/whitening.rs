@@ -90,7 +90,7 @@ impl Whitening {
 
     /// A student of these units as one of the examples' own.
     pub fn leave(&self, student: &Student<f64>) -> Student<f64> {
-        let form = student.form;
+        let form = student.form.clone();
         let mut values = student.values.clone();
         let mut put = |part: Part, block: &Mat<f64>| {
             let (start, cols) = (form.range(part).start, block.ncols());
@@ -135,6 +135,7 @@ mod tests {
     use crate::data::Shape;
     use crate::engine::student::Form;
     use crate::layer::Mask;
+    use crate::scores::Scores;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;
@@ -185,9 +186,20 @@ mod tests {
         let (theirs, own) = (gram(&inside), gram(&batch));
         let square = (0..150).map(|i| own[(i, i)]).sum::<f64>() / (150.0 * whitening.directions as f64);
         assert!((theirs - own * faer::Scale(1.0 / square)).norm_max() < 1e-6);
-        let base = Form { d: 5, d_out: 4, heads: 2, rank: None, value_rank: None, key_bias: true, bias: true, mask: Mask::None };
-        for form in [base, Form { rank: Some(2), value_rank: Some(3), ..base }] {
-            let student = Student::random(form, 1.0, &mut rng).unwrap();
+        let base = Form {
+            d: 5,
+            d_out: 4,
+            heads: 2,
+            rank: None,
+            value_rank: None,
+            key_bias: true,
+            bias: true,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        for form in [base.clone(), Form { rank: Some(2), value_rank: Some(3), ..base.clone() }] {
+            let student = Student::random(form.clone(), 1.0, &mut rng).unwrap();
             let left = principal.leave(&student);
             let (one, other) = (inside.error(&form, &student.values), white.error(&form, &left.values));
             assert!((one / other - 1.0).abs() < 1e-9, "{one} {other}");
@@ -199,15 +211,25 @@ mod tests {
     /// A student's error is the same inside and outside, in units of the variance.
     #[test]
     fn a_student_that_leaves_does_the_same() {
-        let base =
-            Form { d: 5, d_out: 4, heads: 2, rank: Some(2), value_rank: Some(3), key_bias: true, bias: true, mask: Mask::None };
-        let forms = [base, Form { rank: None, ..base }, Form { value_rank: None, ..base }];
+        let base = Form {
+            d: 5,
+            d_out: 4,
+            heads: 2,
+            rank: Some(2),
+            value_rank: Some(3),
+            key_bias: true,
+            bias: true,
+            scores: Scores::of(Mask::None),
+            groups: None,
+            relative: None,
+        };
+        let forms = [base.clone(), Form { rank: None, ..base.clone() }, Form { value_rank: None, ..base.clone() }];
         for (seed, form) in forms.into_iter().enumerate() {
             let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
             let batch = examples(&mut rng);
             let whitening = Whitening::of(&batch).unwrap();
             let inside = whitening.enter(batch.clone());
-            let mut student = Student::<f64>::random(form, 2.0, &mut rng).unwrap();
+            let mut student = Student::<f64>::random(form.clone(), 2.0, &mut rng).unwrap();
             let more = normals(form.len(), &mut rng);
             student.values.iter_mut().zip(more).for_each(|(v, more)| *v += 0.2 * more);
             let within = inside.error(&form, &student.values) / inside.variance().unwrap();

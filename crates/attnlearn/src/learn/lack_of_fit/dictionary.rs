@@ -247,7 +247,7 @@ impl Dictionary {
 
     /// Tokens that a query sees.
     fn seen(&self, a: usize, k: usize) -> usize {
-        if self.mask == Mask::Causal { a + 1 } else { k }
+        self.mask.seen(a, k).end
     }
 
     fn narrow(&self, z: &[f64]) -> Vec<f64> {

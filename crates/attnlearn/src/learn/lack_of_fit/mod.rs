@@ -35,6 +35,7 @@ use crate::engine::Batch;
 use crate::layer::AttentionLayer;
 use crate::linalg::Mat;
 use crate::linalg::symmetric::product;
+use crate::scores::Scores;
 use crate::{Error, Result, parallel};
 use copies::Groups;
 pub use dictionary::Dependence;
@@ -273,7 +274,7 @@ impl Fitted<'_> {
         let wanted = Wanted {
             heads: HeadCount::Given(1),
             biases: Choice::No,
-            mask: self.layer.mask(),
+            scores: Scores::of(self.layer.mask()),
             strategy: StrategySettings { seed, effort: EFFORT, redraws: 0, ..StrategySettings::default() },
             ..Wanted::default()
         };
