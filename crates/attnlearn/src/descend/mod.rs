@@ -1,23 +1,20 @@
 //! The practical learner.
 //!
-//! [`units`] whitens tokens and balances outputs. [`optimise`] descends: Adam, then Gauss–Newton. [`sharp`] sees to heads that hide their logits. [`search`]
-//! starts, judges, draws heads anew and chooses among forms. [`small`] is variable projection for the six phases.
+//! [`units`] whitens tokens and balances outputs. [`optimise`] descends: Adam, then Gauss–Newton. [`pairs`] sees to rotary heads, [`sharp`] to heads that hide
+//! their logits. [`search`] starts, judges, draws heads anew and chooses among forms.
 
 pub(crate) mod optimise;
+pub(crate) mod pairs;
 pub(crate) mod search;
 pub(crate) mod sharp;
-pub(crate) mod small;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod units;
 
 pub use optimise::adam::{Adam, AdamSettings, Scaling};
+pub use optimise::levenberg::Stop;
 pub use optimise::newton::{Newton, NewtonSettings, Seen};
 pub use search::learner::{Choice, HeadCount, Learner, Outcome, Prepared, Rank, Try, Wanted};
 pub use search::plan::StrategySettings;
 pub use search::strategy::{Chain, End, Found, Run, Stage, State};
-pub use small::jacobian::Parametrisation;
-pub use small::project::{Projected, nmse, pooled_moments, project};
-pub use small::sample::Sample;
-pub use small::varpro::{Fit, Settings, Stop, fit};
 pub use units::whitening::Whitening;

@@ -1,28 +1,11 @@
-//! What the tests of both halves share.
+//! What the tests of sharp heads share.
 
-use super::Sample;
 use crate::data::InputDistribution;
 use crate::engine::{Batch, Form, Part, Student};
-use crate::layer::{AttentionLayer, Mask};
-use crate::linalg::Mat;
-use crate::scores::Scores;
-use crate::teacher::{TeacherSpec, TeacherStream};
+use crate::scores::{Mask, Scores};
+use crate::teacher::TeacherStream;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-/// A dense teacher and Gaussian examples of it.
-pub fn problem(d: usize, k: usize, m: usize, n: usize, seed: u64) -> (AttentionLayer, Sample) {
-    let layer = TeacherSpec::dense(d, m, 3.0).draw(&mut ChaCha8Rng::seed_from_u64(seed)).expect("a valid recipe");
-    let source = TeacherStream::new(&layer, k, InputDistribution::Gaussian, seed + 100, None);
-    let sample = Sample::read(&source, 0..8, n).expect("a stream never fails");
-    (layer, sample)
-}
-
-/// Attention matrices with entries of size `size / d`.
-pub fn random(d: usize, m: usize, size: f64, rng: &mut ChaCha8Rng) -> Vec<Mat<f64>> {
-    let scale = size / d as f64;
-    (0..m).map(|_| Mat::from_fn(d, d, |_, _| scale * rng.sample::<f64, _>(rand_distr::StandardNormal))).collect()
-}
 
 /// Tokens of a sequence.
 pub(crate) const K: usize = 5;

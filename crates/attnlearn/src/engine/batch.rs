@@ -242,8 +242,8 @@ impl Batch<f64> {
         squares_are_numbers(&self.y, "outputs")
     }
 
-    /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
-    pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
+    /// `H̄ᵀH̄`, its lower triangle at least, and `H̄ᵀ(F(X) − Y)`.
+    pub(crate) fn pooled_moments(&self, form: &Form, values: &[f64]) -> (Mat<f64>, Mat<f64>) {
         let n = columns(form);
         let runs: Vec<(Mat<f64>, Mat<f64>)> = parallel::map(self.parts(), |chunks| {
             let (mut pass, mut gram, mut cross) = (Pass::default(), Mat::zeros(n, n), Mat::zeros(n, form.d_out));
@@ -260,6 +260,12 @@ impl Batch<f64> {
             gram += one;
             cross += other;
         }
+        (gram, cross)
+    }
+
+    /// Makes `O` and the bias the best for the rest of the parameters, and returns how it was done.
+    pub fn refit(&self, form: &Form, values: &mut [f64]) -> Result<Elimination> {
+        let (gram, mut cross) = self.pooled_moments(form, values);
         let elimination = Elimination::new(gram).ok_or_else(|| {
             Error::input("descent", "pooled tokens are not finite any more", "look for inputs of very different sizes")
         })?;

@@ -19,6 +19,7 @@ mod agreement;
 mod body;
 mod conditions;
 mod crude;
+mod fit;
 mod proxy;
 mod record;
 mod run;

@@ -8,9 +8,10 @@
 //!   For orthogonal heads of equal norm the `Θ_i − Θ̄` form a regular simplex of radius `‖Θ̄‖ √(m−1)`, so the starts are randomly rotated
 //!   simplices of that size.
 
+use super::fit::{Fit, FitSettings, Parametrisation, fit, heads};
 use super::span::{Hull, norm, orthogonalise};
 use crate::Result;
-use crate::descend::{self, Fit, Parametrisation, Sample};
+use crate::engine::Batch;
 use crate::linalg::{Mat, from_row_major, solve_spd};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -20,8 +21,8 @@ use rand_distr::StandardNormal;
 const NET: usize = 49;
 
 /// The best pair of points `Θ̄ + t D` on the net (m = 2), or the centre alone (m = 1).
-pub(crate) fn net(sample: &Sample, hull: &Hull) -> Vec<Mat<f64>> {
-    let d = sample.shape().d;
+pub(crate) fn net(sample: &Batch<f64>, hull: &Hull) -> Vec<Mat<f64>> {
+    let d = sample.shape.d;
     let centre = from_row_major(d, d, &hull.centre);
     let Some(direction) = hull.directions.first() else { return vec![centre] };
     let direction = from_row_major(d, d, direction);
@@ -32,13 +33,16 @@ pub(crate) fn net(sample: &Sample, hull: &Hull) -> Vec<Mat<f64>> {
             &centre + &direction * faer::Scale(t)
         })
         .collect();
-    // One Gram matrix holds the regressions of all pairs.
-    let (gram, cross) = descend::pooled_moments(sample, &candidates);
-    let part = |i: usize, j: usize| Mat::from_fn(2 * d, 2 * d, |a, b| gram[(at(i, j, d, a), at(i, j, d, b))]);
+    // One Gram matrix, of which the lower triangle is there, holds the regressions of all pairs.
+    let all = heads(sample.shape, &candidates);
+    let (gram, cross) = sample.pooled_moments(&all.form, &all.values);
+    let entry = |a: usize, b: usize| gram[(a.max(b), a.min(b))];
+    let part = |i: usize, j: usize| Mat::from_fn(2 * d, 2 * d, |a, b| entry(at(i, j, d, a), at(i, j, d, b)));
     let mut best = (f64::MIN, 0, 1);
     for i in 0..NET {
         for j in 0..i {
-            let c = Mat::from_fn(2 * d, cross.ncols(), |a, o| cross[(at(i, j, d, a), o)]);
+            // Without projections what is missed is −Y.
+            let c = Mat::from_fn(2 * d, cross.ncols(), |a, o| -cross[(at(i, j, d, a), o)]);
             let w = solve_spd(part(i, j).as_ref(), c.as_ref());
             let explained = crate::linalg::inner(w.as_ref(), c.as_ref());
             if explained > best.0 {
@@ -65,24 +69,24 @@ pub(crate) struct Effort {
 
 /// The best heads found in the span, from the given starts first and then from random simplices.
 pub(crate) fn in_span(
-    sample: &Sample,
+    sample: &Batch<f64>,
     hull: &Hull,
     m: usize,
     given: &[Vec<Mat<f64>>],
     effort: Effort,
     seed: u64,
 ) -> Result<Option<Fit>> {
-    let d = sample.shape().d;
+    let d = sample.shape.d;
     let basis: Vec<Mat<f64>> = hull.basis().iter().map(|b| from_row_major(d, d, b)).collect();
     let free = Parametrisation::Span(basis);
-    let settings = descend::Settings { iterations: 30, goal: 1e-9, progress: 2e-2, ..Default::default() };
+    let settings = FitSettings { steps: 30, goal: 1e-9, progress: 2e-2 };
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut best: Option<Fit> = None;
     let random = (0..effort.starts).map(|_| simplex(hull, m, d, &mut rng));
     for start in given.iter().map(|heads| inside(hull, heads, d)).chain(random) {
-        let fit = descend::fit(sample, &start, &free, &settings)?;
-        if best.as_ref().is_none_or(|b| fit.nmse < b.nmse) {
-            best = Some(fit);
+        let found = fit(sample, &start, &free, &settings)?;
+        if best.as_ref().is_none_or(|b| found.nmse < b.nmse) {
+            best = Some(found);
         }
         if best.as_ref().is_some_and(|b| b.nmse < effort.enough) {
             break;
@@ -140,18 +144,18 @@ fn inside(hull: &Hull, heads: &[Mat<f64>], d: usize) -> Vec<Mat<f64>> {
 
 /// Heads found without any span, by variable projection over all parameters from random starts of the given norm: what the search does
 /// while the body has not been sculpted enough to have a span.
-pub(crate) fn open(sample: &Sample, m: usize, size: f64, effort: Effort, seed: u64) -> Result<Option<Fit>> {
-    let d = sample.shape().d;
+pub(crate) fn open(sample: &Batch<f64>, m: usize, size: f64, effort: Effort, seed: u64) -> Result<Option<Fit>> {
+    let d = sample.shape.d;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let settings = descend::Settings { iterations: 60, goal: 1e-10, ..Default::default() };
+    let settings = FitSettings { goal: 1e-10, ..FitSettings::default() };
     let mut best: Option<Fit> = None;
     for _ in 0..effort.starts {
         let scale = size / d as f64;
         let start: Vec<Mat<f64>> =
             (0..m).map(|_| Mat::from_fn(d, d, |_, _| scale * rng.sample::<f64, _>(StandardNormal))).collect();
-        let fit = descend::fit(sample, &start, &Parametrisation::Full, &settings)?;
-        if best.as_ref().is_none_or(|b| fit.nmse < b.nmse) {
-            best = Some(fit);
+        let found = fit(sample, &start, &Parametrisation::Full, &settings)?;
+        if best.as_ref().is_none_or(|b| found.nmse < b.nmse) {
+            best = Some(found);
         }
         if best.as_ref().is_some_and(|b| b.nmse < effort.enough) {
             break;
@@ -178,14 +182,14 @@ mod tests {
             let layer = teacher(6, 2, 5.0, seed);
             let truth = thetas(&layer);
             let hull = hull_of_two(&truth);
-            let sample = Sample::read(&examples(&layer, 3), 0..2, 512).expect("a stream never fails");
+            let sample = Batch::read(&examples(&layer, 3), 0..2, 512).expect("a stream never fails");
             let on_net = net(&sample, &hull);
             let mesh = 6.0 * norm(&hull.centre) / (NET - 1) as f64;
             assert!(worst(&on_net, &truth) < 1.01 * mesh / 5.0, "seed {seed}: {}", worst(&on_net, &truth));
             let effort = Effort { starts: 6, enough: 1e-8 };
             for given in [Vec::new(), vec![on_net]] {
                 let found = in_span(&sample, &hull, 2, &given, effort, seed).expect("good input").expect("a fit");
-                assert!(worst(&found.thetas, &truth) < 1e-3, "seed {seed}: {}", worst(&found.thetas, &truth));
+                assert!(worst(&found.thetas(), &truth) < 1e-3, "seed {seed}: {}", worst(&found.thetas(), &truth));
             }
         }
     }

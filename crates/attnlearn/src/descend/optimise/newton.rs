@@ -4,24 +4,27 @@
 //! (JᵀP⊥J + λM) δ = −Jᵀ(F(X) − Y)
 //! ```
 //!
-//! For small students the matrix is written out (`normal`), and `M` is the mean of its diagonal in every block. For others it is never formed: `δ` comes
-//! from conjugate gradients in the [`metric`](crate::engine::metric) `M`, more exactly the nearer the end: to `√NMSE` of the right-hand side, so that the error is
-//! about squared by every step; far from the end a step is bent, and few products have to do. They are in single precision as long as that does: the
-//! right-hand side is always in double. Where they come to no end, and the matrix is not too large, it is written out after all.
-//! `λ` (Levenberg, Marquardt) falls with every success and rises with every failure. Factors `A Bᵀ` can be turned into one another without any
+//! `λ` is Levenberg's and Marquardt's ([`levenberg`](crate::descend::optimise::levenberg)). There are three ways of solving:
+//!
+//! - [`Dense`]: for small students the matrix is written out (`normal`), and `M` is the mean of its diagonal in every block.
+//! - [`Products`]: for others it is never formed: `δ` comes from conjugate gradients in the [`metric`](crate::engine::metric) `M`, more exactly the
+//!   nearer the end: to `√NMSE` of the right-hand side, so that the error is about squared by every step; far from the end a step is bent, and few
+//!   products have to do. They are in single precision as long as that does: the right-hand side is always in double.
+//! - The same in double precision.
+//!
+//! Where products come to no end, and the matrix is not too large, it is written out after all. Factors `A Bᵀ` can be turned into one another without any
 //! change to the layer, so `JᵀJ` is singular; conjugate gradients never leave `M⁻¹` times its range.
 
-use crate::descend::optimise::conjugate::{Limits, conjugate};
-use crate::descend::small::varpro::Stop;
+use crate::descend::optimise::conjugate::Limits;
+use crate::descend::optimise::dense::Dense;
+use crate::descend::optimise::levenberg::{Crawl, Fall, Levenberg, LevenbergSettings, Stop, Taken};
+use crate::descend::optimise::products::Products;
 use crate::engine::batch::Batch;
 use crate::engine::eliminate::Elimination;
 use crate::engine::linearised::Linearised;
 use crate::engine::metric::Metric;
 use crate::engine::normal::{fits_memory, is_small, normal_matrix};
 use crate::engine::student::{Form, PARTS, Part, Student};
-use crate::linalg::Mat;
-use crate::linalg::cholesky::{Halt, cholesky, solve as solve_factored};
-use crate::linalg::symmetric::Field;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
@@ -35,15 +38,55 @@ pub struct NewtonSettings {
     pub products: usize,
     /// Stop when the share of unexplained variance is below this (default 10⁻²⁶).
     pub goal: f64,
+    /// Share of the goal below which there is no step beyond it (default 10⁻³): just below the goal one more step, where the matrix is written out, makes
+    /// up for an ill condition.
+    pub fine: f64,
     /// Stop when it falls by less than this share in three steps running (default 10⁻²).
     pub progress: f64,
     /// First λ (default 10⁻²).
     pub damping: f64,
+    /// Largest λ (default 10⁶).
+    pub most_damped: f64,
+    /// Share of unexplained variance below which steps should be large (default 10⁻⁵).
+    pub near: f64,
+    /// What a step should leave of the error there; others crawl, and the next is solved for in another way (default 0.1).
+    pub quadratic: f64,
+    /// Crawling steps in a row after which a small student had better start again (default 8: those that come to an end have at most six).
+    pub crawls: usize,
+    /// Least and largest relative residual of a step (defaults 10⁻⁹ and 0.1).
+    pub finest: f64,
+    /// See [`Self::finest`].
+    pub coarsest: f64,
+    /// Relative residual below which products in single precision lead nowhere (default 10⁻⁴).
+    pub single: f64,
+    /// Failures of a step after which single precision is to blame (default 3).
+    pub single_failures: usize,
+    /// Share of unexplained variance above which steps are bent more than a few products show (default 10⁻⁷). So few have to do where there is no other way.
+    pub far: f64,
+    /// These products (default 100).
+    pub few: usize,
 }
 
 impl Default for NewtonSettings {
     fn default() -> Self {
-        Self { steps: 40, products: 300, goal: 1e-26, progress: 1e-2, damping: 1e-2 }
+        Self {
+            steps: 40,
+            products: 300,
+            goal: 1e-26,
+            fine: 1e-3,
+            progress: 1e-2,
+            damping: 1e-2,
+            most_damped: 1e6,
+            near: 1e-5,
+            quadratic: 0.1,
+            crawls: 8,
+            finest: 1e-9,
+            coarsest: 0.1,
+            single: 1e-4,
+            single_failures: 3,
+            far: 1e-7,
+            few: 100,
+        }
     }
 }
 
@@ -59,24 +102,21 @@ enum Way {
     Dense,
 }
 
-/// Relative residual below which products in single precision lead nowhere.
-const SINGLE: f64 = 1e-4;
+impl Way {
+    /// The cheapest that does.
+    fn first(form: &Form) -> Self {
+        if is_small(form) && fits_memory(form) { Self::Dense } else { Self::Single }
+    }
 
-/// Share of unexplained variance below which steps should be large.
-const NEAR: f64 = 1e-5;
-
-/// What a step should leave of the error there; others crawl.
-const QUADRATIC: f64 = 0.1;
-
-/// Crawling steps in a row after which a small student had better start again: those that come to an end have at most six.
-const CRAWLS: usize = 8;
-
-/// Share of unexplained variance above which steps are bent more than a few products show, and these products.
-const FAR: f64 = 1e-7;
-const FEW: usize = 100;
-
-/// Share of the goal below which there is no step beyond.
-const FINE: f64 = 1e-3;
+    /// The next one, if there is one; `finer` if more digits may help.
+    fn next(self, form: &Form, finer: bool) -> Option<Self> {
+        match self {
+            Self::Single if finer => Some(Self::Double),
+            Self::Single | Self::Double if fits_memory(form) => Some(Self::Dense),
+            _ => None,
+        }
+    }
+}
 
 /// The examples of a refinement.
 #[derive(Clone, Copy)]
@@ -96,11 +136,7 @@ pub struct Newton {
     pub history: Vec<f64>,
     /// Products with `JᵀP⊥J` in all.
     pub products: usize,
-    lambda: f64,
-    /// Steps in a row that gained little.
-    slow: usize,
-    /// Steps in a row that were near the end and yet far from quadratic.
-    crawling: usize,
+    levenberg: Levenberg,
     way: Option<Way>,
     /// Whether the goal was reached, and a step taken beyond.
     beyond: bool,
@@ -109,7 +145,7 @@ pub struct Newton {
 impl Newton {
     /// At the beginning.
     pub fn new(settings: &NewtonSettings) -> Self {
-        Self { history: Vec::new(), products: 0, lambda: settings.damping, slow: 0, crawling: 0, way: None, beyond: false }
+        Self { history: Vec::new(), products: 0, levenberg: Levenberg::new(settings.damping), way: None, beyond: false }
     }
 
     /// Steps to the end; `stop` is asked at every product, with the share of unexplained variance.
@@ -138,148 +174,170 @@ impl Newton {
         fixed: &[usize],
         stop: &dyn Fn(f64) -> bool,
     ) -> Result<Option<Stop>> {
+        // The outputs are eliminated.
         let form = student.form.clone();
-        let Seen { double: examples, single, variance } = seen;
+        let Seen { double: examples, variance, .. } = seen;
         let elimination = examples.refit(&form, &mut student.values)?;
         let mut linear = Linearised::new(examples, form.clone(), &student.values);
-        let (before, gradient) = linear.gradient();
-        let nmse = before / variance;
+        let (error, gradient) = linear.gradient();
+        let nmse = error / variance;
         if self.history.is_empty() {
             self.history.push(nmse);
         }
         if !nmse.is_finite() {
             return Err(Error::input("descent", "the error is not finite any more", "look for huge inputs or outputs"));
         }
-        // Just below the goal one more step, where it is cheap, makes up for an ill condition.
-        let fine = nmse <= settings.goal * FINE || self.way != Some(Way::Dense) || self.beyond;
-        if nmse <= settings.goal && fine {
-            return Ok(Some(Stop::Goal));
+        // Is there a step to take?
+        let damping = self.damping(&form, nmse, variance, settings);
+        let end = self.levenberg.end(error, self.history.len() - 1, &damping);
+        if end != Some(Stop::Goal) {
+            self.beyond = nmse <= settings.goal;
         }
-        self.beyond = nmse <= settings.goal;
-        if self.slow >= 3 || self.crawling >= CRAWLS && self.way == Some(Way::Dense) {
-            return Ok(Some(Stop::Stalled));
+        if end.is_some() {
+            return Ok(end);
         }
-        if self.history.len() > settings.steps {
-            return Ok(Some(Stop::Limit));
-        }
-        let way = *self.way.get_or_insert(if is_small(&form) && fits_memory(&form) { Way::Dense } else { Way::Single });
-        let accuracy = nmse.sqrt().clamp(if way == Way::Single { SINGLE } else { 1e-9 }, 0.1);
+        // It is solved for in one of three ways, and damped until it leads downhill.
+        let way = *self.way.get_or_insert(Way::first(&form));
         let stopped = || stop(nmse);
-        // Without another way, steps have to do with what products show, and must not be too cautious.
-        let free = !fits_memory(&form);
-        let few = free && nmse > FAR && settings.products > FEW;
-        let limits = Limits { accuracy, products: if few { FEW } else { settings.products }, stop: &stopped };
-        let mut system = System {
-            form: form.clone(),
-            elimination: &elimination,
-            gradient: &gradient,
-            fixed,
-            limits,
-            products: &mut self.products,
-        };
-        let mut solver: Box<dyn FnMut(f64) -> Result<Solution>> = match way {
-            Way::Dense => {
-                let matrix = normal_matrix(examples, &form, &linear, &elimination, &stopped)?;
-                let means = block_means(&form, |i| matrix[(i, i)]);
-                Box::new(move |lambda| system.solve_dense(&matrix, &means, lambda))
-            }
-            Way::Double => {
-                let metric = Metric::new(examples, &form, &linear);
-                Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
-            }
-            Way::Single => {
-                drop(linear);
-                let single = single.get_or_init(|| examples.cast());
-                let mut linear = Linearised::new(single, form.clone(), &cast::<f64, f32>(&student.values));
-                let metric = Metric::new(single, &form, &linear);
-                Box::new(move |lambda| system.solve(&mut linear, &metric, lambda))
-            }
-        };
-        let mut done = None;
-        // The distance says how much to damp; later steps have learnt it from one another.
-        let near = free || self.history.len() == 1;
-        let mut lambda = if near { self.lambda.min(nmse.sqrt()) } else { self.lambda };
-        let mut failures = 0;
-        while done.is_none() && lambda <= MOST_DAMPED {
-            if stop(nmse) {
-                return Err(Error::Interrupted);
-            }
-            let solution = solver(lambda)?;
-            let mut moved = student.values.clone();
-            let error = solution.step.map_or(f64::INFINITY, |step| {
-                moved.iter_mut().zip(&step).for_each(|(v, s)| *v += s);
-                examples.refit(&form, &mut moved).map_or(f64::INFINITY, |_| examples.error(&form, &moved))
-            });
-            if error < before {
-                done = Some((moved, error, solution.reached));
-            } else {
-                failures += 1;
-                lambda = (lambda * 5.0).max(1e-12);
-                if way == Way::Single && failures == PATIENCE {
-                    break;
-                }
-            }
-        }
-        drop(solver);
-        let Some((moved, error, reached)) = done else {
+        let limits = limits(way, &form, nmse, settings, &stopped);
+        let at = At { student, seen, elimination, linear, error, right: downhill(&form, &gradient, fixed), fixed, limits };
+        let Some(taken) = self.take(way, at, &damping)? else {
             // The next way begins where this one failed.
-            return Ok(match self.change(way, &form, way == Way::Single) {
-                _ if self.beyond => Some(Stop::Goal),
-                true => None,
-                false => Some(Stop::Stalled),
+            let goes_on = self.change(way, &form, way == Way::Single);
+            return Ok(match self.beyond {
+                true => Some(Stop::Goal),
+                false => (!goes_on).then_some(Stop::Stalled),
             });
         };
-        self.slow = if 1.0 - error / before < settings.progress { self.slow + 1 } else { 0 };
-        student.values = moved;
-        let left = error / before;
-        let fall = if free { left.clamp(1e-3, 0.5) } else { left.sqrt().clamp(1e-3, 0.2) };
-        self.lambda = (lambda * fall).max(1e-14);
-        self.history.push(error / variance);
-        let crawls = nmse < NEAR && error > QUADRATIC * before;
-        self.crawling = if crawls { self.crawling + 1 } else { 0 };
-        if crawls || !reached && !few {
-            self.change(way, &form, reached);
+        student.values = taken.point;
+        self.history.push(taken.error / variance);
+        if self.crawling() > 0 || !taken.exact && !few_products_do(&form, nmse, settings) {
+            self.change(way, &form, taken.exact);
         }
         Ok(None)
     }
 
+    /// A step that leads downhill, if there is one.
+    fn take(&mut self, way: Way, at: At<'_>, damping: &LevenbergSettings) -> Result<Option<Taken<Vec<f64>>>> {
+        let At { student, seen, elimination, linear, error, right, fixed, limits } = at;
+        let (form, elimination, products) = (&student.form, &elimination, &mut self.products);
+        let examples = seen.double;
+        let moved = |step: &[f64]| moved(student, examples, step);
+        match way {
+            Way::Dense => {
+                let matrix = normal_matrix(examples, form, &linear, elimination, limits.stop)?;
+                let scale = block_means(form, |i| matrix[(i, i)]);
+                let mut solver = Dense { right: right[..scale.len()].to_vec(), matrix, scale, stop: limits.stop };
+                solver.fix(fixed);
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+            Way::Double => {
+                let metric = Metric::new(examples, form, &linear);
+                let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+            Way::Single => {
+                drop(linear);
+                let single = seen.single.get_or_init(|| examples.cast());
+                let values: Vec<f32> = student.values.iter().map(|v| *v as f32).collect();
+                let linear = Linearised::new(single, form.clone(), &values);
+                let metric = Metric::new(single, form, &linear);
+                let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
+                self.levenberg.step(error, &mut solver, moved, damping)
+            }
+        }
+    }
+
+    /// How the next step is damped, from a point of this error, and when there is none.
+    fn damping(&self, form: &Form, nmse: f64, variance: f64, settings: &NewtonSettings) -> LevenbergSettings {
+        // Without another way steps must not be too cautious.
+        let only_way = !fits_memory(form);
+        // One step beyond the goal.
+        let goal = if self.way == Some(Way::Dense) && !self.beyond { settings.goal * settings.fine } else { settings.goal };
+        let patience = if self.way == Some(Way::Dense) { settings.crawls } else { usize::MAX };
+        let single = self.way.unwrap_or(Way::first(form)) == Way::Single;
+        LevenbergSettings {
+            steps: settings.steps,
+            goal: goal * variance,
+            progress: settings.progress,
+            crawl: Some(Crawl { below: settings.near * variance, leaves: settings.quadratic, patience }),
+            first: settings.damping,
+            // The distance says how much to damp; later steps have learnt it from one another.
+            begin: if only_way || self.history.len() == 1 { nmse.sqrt() } else { f64::INFINITY },
+            least_risen: 1e-12,
+            largest: settings.most_damped,
+            fall: if only_way { Fall::Left(1e-3, 0.5) } else { Fall::RootOfLeft(1e-3, 0.2) },
+            failures: if single { settings.single_failures } else { usize::MAX },
+            ..LevenbergSettings::default()
+        }
+    }
+
     /// Whether it can be one of a student of this form.
     pub(crate) fn fits(&self, form: &Form) -> bool {
-        let numbers = self.history.iter().chain([&self.lambda]).all(|v| v.is_finite() && *v >= 0.0);
-        let counts = [self.products, self.slow, self.crawling, self.history.len()].iter().all(|count| *count < 1 << 32);
-        numbers && counts && (self.way != Some(Way::Dense) || fits_memory(form))
+        let numbers = self.history.iter().all(|v| v.is_finite() && *v >= 0.0);
+        let counts = [self.products, self.history.len()].iter().all(|count| *count < 1 << 32);
+        numbers && counts && self.levenberg.is_sound() && (self.way != Some(Way::Dense) || fits_memory(form))
     }
 
     /// Steps in a row near the end that gained as little as they do where heads coincide.
     pub(crate) fn crawling(&self) -> usize {
-        self.crawling
+        self.levenberg.crawling
     }
 
-    /// To the next way of solving, if there is one: whether there is. `finer` if more digits may help.
+    /// To the next way of solving, if there is one: whether there is.
     fn change(&mut self, way: Way, form: &Form, finer: bool) -> bool {
-        let next = match way {
-            Way::Single if finer => Some(Way::Double),
-            Way::Single | Way::Double if fits_memory(form) => Some(Way::Dense),
-            _ => None,
-        };
+        let next = way.next(form, finer);
         self.way = next.or(self.way);
         next.is_some()
     }
 }
 
-/// Failures after which single precision is to blame.
-const PATIENCE: usize = 3;
-
-/// Largest λ.
-const MOST_DAMPED: f64 = 1e6;
-
-fn cast<T: Field, U: Field>(values: &[T]) -> Vec<U> {
-    values.iter().map(|v| U::from_f64(v.to_f64())).collect()
+/// Where a step begins, and what it is solved for by.
+struct At<'a> {
+    student: &'a Student<f64>,
+    seen: Seen<'a>,
+    elimination: Elimination,
+    linear: Linearised<'a, f64>,
+    /// `‖r‖²`.
+    error: f64,
+    /// `−Jᵀr`.
+    right: Vec<f64>,
+    fixed: &'a [usize],
+    limits: Limits<'a>,
 }
 
-/// The mean of a diagonal in every block, for every parameter; 1 where there is nothing.
+/// Whether steps from here have to do with what few products show: there is no other way, and they are bent.
+fn few_products_do(form: &Form, nmse: f64, settings: &NewtonSettings) -> bool {
+    !fits_memory(form) && nmse > settings.far && settings.products > settings.few
+}
+
+/// How far conjugate gradients go.
+fn limits<'a>(way: Way, form: &Form, nmse: f64, settings: &NewtonSettings, stop: &'a dyn Fn() -> bool) -> Limits<'a> {
+    let finest = if way == Way::Single { settings.single } else { settings.finest };
+    let products = if few_products_do(form, nmse, settings) { settings.few } else { settings.products };
+    Limits { accuracy: nmse.sqrt().clamp(finest, settings.coarsest), products, stop }
+}
+
+/// The student's numbers after a step, with the best outputs, and the error there.
+fn moved(student: &Student<f64>, examples: &Batch<f64>, step: &[f64]) -> Option<(Vec<f64>, f64)> {
+    let mut moved = student.values.clone();
+    moved.iter_mut().zip(step).for_each(|(v, s)| *v += s);
+    examples.refit(&student.form, &mut moved).ok()?;
+    let error = examples.error(&student.form, &moved);
+    Some((moved, error))
+}
+
+/// `−Jᵀr`, without what is fixed, and without `O` and the bias: they are where they are best, and what their gradient still says is rounding.
+fn downhill(form: &Form, gradient: &[f64], fixed: &[usize]) -> Vec<f64> {
+    let mut right: Vec<f64> = gradient.iter().map(|g| -g).collect();
+    right[form.range(Part::O).start..].fill(0.0);
+    fixed.iter().for_each(|i| right[*i] = 0.0);
+    right
+}
+
+/// The mean of a diagonal in every block, for every parameter but `O` and the bias; 1 where there is nothing.
 fn block_means(form: &Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
-    let mut means = vec![1.0; form.len()];
+    let mut means = vec![1.0; form.range(Part::O).start];
     for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias)) {
         let range = form.range(part);
         let mean = range.clone().map(&diagonal).sum::<f64>() / range.len().max(1) as f64;
@@ -288,74 +346,6 @@ fn block_means(form: &Form, diagonal: impl Fn(usize) -> f64) -> Vec<f64> {
         }
     }
     means
-}
-
-/// A step, if rounding has left one, and whether it is as exact as was asked for.
-struct Solution {
-    step: Option<Vec<f64>>,
-    reached: bool,
-}
-
-/// `(JᵀP⊥J + λM) δ = −Jᵀr`.
-struct System<'a> {
-    form: Form,
-    elimination: &'a Elimination,
-    gradient: &'a [f64],
-    fixed: &'a [usize],
-    limits: Limits<'a>,
-    /// So far.
-    products: &'a mut usize,
-}
-
-impl System<'_> {
-    /// From the lower triangle of `JᵀP⊥J`.
-    fn solve_dense(&self, matrix: &Mat<f64>, means: &[f64], lambda: f64) -> Result<Solution> {
-        let p = matrix.nrows();
-        let mut l = matrix.clone();
-        (0..p).for_each(|i| l[(i, i)] += lambda * means[i]);
-        for &i in self.fixed.iter().filter(|i| **i < p) {
-            (0..i).for_each(|j| l[(i, j)] = 0.0);
-            (i + 1..p).for_each(|j| l[(j, i)] = 0.0);
-        }
-        match cholesky(l.as_mut(), self.limits.stop) {
-            Ok(()) => {}
-            Err(Halt::Stopped) => return Err(Error::Interrupted),
-            Err(Halt::Unfit) => return Ok(Solution { step: None, reached: true }),
-        }
-        let right = self.free(self.gradient.iter().map(|g| -g).collect());
-        let mut step = Mat::from_fn(p, 1, |i, _| right[i]);
-        solve_factored(l.as_ref(), step.as_mut());
-        let mut all = vec![0.0; self.gradient.len()];
-        all[..p].copy_from_slice(step.col_as_slice(0));
-        Ok(Solution { step: Some(all), reached: true })
-    }
-
-    /// A vector without what is fixed.
-    fn free(&self, mut vector: Vec<f64>) -> Vec<f64> {
-        self.fixed.iter().for_each(|i| vector[*i] = 0.0);
-        vector
-    }
-
-    /// To a relative residual, or as near as so many products come.
-    fn solve<T: Field>(&mut self, linear: &mut Linearised<'_, T>, metric: &Metric, lambda: f64) -> Result<Solution> {
-        let mut right: Vec<f64> = self.gradient.iter().map(|g| -g).collect();
-        // `O` is where it is best: what its gradient still says is rounding.
-        right[self.form.range(Part::O).start..].fill(0.0);
-        let right = self.free(right);
-        let (elimination, mut products) = (self.elimination, 0);
-        let product = |direction: &[f64]| {
-            products += 1;
-            // Products see the size of their argument as 1: single precision ends at 10⁻³⁸.
-            let size = direction.iter().fold(0.0_f64, |size, v| size.max(v.abs()));
-            let unit: Vec<T> = direction.iter().map(|v| T::from_f64(v / size)).collect();
-            let product = linear.projected_product(elimination, &unit);
-            product.iter().zip(metric.times(direction)).map(|(q, d)| q.to_f64() * size + lambda * d).collect()
-        };
-        let solved = conjugate(right, &self.limits, product, |r| self.free(metric.solve(r)));
-        *self.products += products;
-        let (step, reached) = solved?;
-        Ok(Solution { step: Some(step), reached })
-    }
 }
 
 #[cfg(test)]
@@ -448,7 +438,7 @@ mod tests {
             assert_eq!(newton.run(&mut student, &examples, &settings, &|_| false).unwrap(), Stop::Goal);
             let below = newton.history.iter().filter(|nmse| **nmse <= settings.goal).count();
             let last = *newton.history.last().unwrap();
-            assert!(last <= settings.goal * FINE && below <= 2, "seed {seed}: {:?}", newton.history);
+            assert!(last <= settings.goal * settings.fine && below <= 2, "seed {seed}: {:?}", newton.history);
         }
     }
 
@@ -460,11 +450,12 @@ mod tests {
         let seen = Seen { double: &examples, single: &OnceLock::new(), variance: examples.variance().unwrap() };
         let step = |way: Way, crawling: usize| {
             let mut student: Student<f64> = Student::random(LOW, 3.0, &mut ChaCha8Rng::seed_from_u64(8)).unwrap();
-            let mut newton = Newton { way: Some(way), crawling, ..Newton::new(&settings) };
+            let mut newton = Newton { way: Some(way), ..Newton::new(&settings) };
+            newton.levenberg.crawling = crawling;
             newton.step(&mut student, seen, &settings, &[], &|_| false).unwrap()
         };
-        assert_eq!(step(Way::Dense, CRAWLS), Some(Stop::Stalled));
-        assert_eq!((step(Way::Dense, CRAWLS - 1), step(Way::Double, CRAWLS)), (None, None));
+        assert_eq!(step(Way::Dense, settings.crawls), Some(Stop::Stalled));
+        assert_eq!((step(Way::Dense, settings.crawls - 1), step(Way::Double, settings.crawls)), (None, None));
     }
 
     /// From a random start, by Adam in single precision and then this: at least eight of ten find every head.

@@ -34,11 +34,11 @@
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit.
 
 use crate::descend::optimise::adam::Adam;
+use crate::descend::optimise::levenberg::Stop;
 use crate::descend::optimise::newton::{Newton, NewtonSettings, Seen};
 use crate::descend::search::plan::{NORMS, Plan, StrategySettings, is_plain, most_sequences};
 use crate::descend::search::redundant::{Redundant, cheapest};
 use crate::descend::sharp::{self, Readings};
-use crate::descend::small::varpro::Stop;
 use crate::descend::units::balance::Balance;
 use crate::descend::units::whitening::Whitening;
 use crate::engine::batch::Batch;

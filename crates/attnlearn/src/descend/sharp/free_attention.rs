@@ -17,15 +17,17 @@
 //! wrong by a tenth. Attention and projections are determined up to mixtures of heads, `p_i → Σ_j g_ij p_j` with `Σ_j g_ij = 1`, which `logits` takes
 //! apart.
 
+use crate::Result;
+use crate::descend::optimise::dense::Dense;
+use crate::descend::optimise::levenberg::{Crawl, Fall, LeastSquares, LevenbergSettings, Solver, descend};
 use crate::engine::batch::Batch;
 use crate::engine::eliminate::columns;
 use crate::engine::student::{Form, Part, Student};
 use crate::linalg::Mat;
-use crate::linalg::cholesky::{Halt, cholesky, small_cholesky, small_inverse, solve};
+use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::{multiply, product};
 use crate::parallel;
 use crate::scores::{Mask, Scores};
-use crate::{Error, Result};
 use faer::MatRef;
 
 /// Most unknowns of all projections, and of an attention matrix.
@@ -40,9 +42,6 @@ const STEPS: usize = 25;
 /// Share of unexplained variance at which there is nothing more to gain, and up to which attention is exact.
 const GOAL: f64 = 1e-28;
 const EXACT: f64 = 1e-20;
-
-/// First, least and largest λ, in units of the mean of the diagonal.
-const DAMPING: (f64, f64, f64) = (1e-3, 1e-9, 1e4);
 
 /// Sequences whose products are added at a time.
 const CHUNK: usize = 256;
@@ -79,47 +78,69 @@ impl FreeAttention {
     pub(crate) fn find(examples: &Batch<f64>, student: &Student<f64>, stop: &dyn Fn() -> bool) -> Result<Option<Self>> {
         let form = &student.form;
         let variance = examples.variance()?;
-        let (c, d_out) = (columns(form), form.d_out);
         let first = form.range(Part::O).start;
-        let mut w = MatRef::from_row_major_slice(&student.values[first..], c, d_out).to_owned();
-        let Some((mut error, mut sequences)) = all(examples, form, &w) else { return Ok(None) };
-        let (mut lambda, least, largest) = DAMPING;
-        for _ in 0..STEPS {
-            if error <= GOAL * variance {
-                break;
-            }
-            let (matrix, gradient) = normal_equations(&sequences, c, d_out);
-            let mean = (0..c * d_out).map(|i| matrix[(i, i)]).sum::<f64>() / (c * d_out) as f64;
-            let before = error;
-            while lambda <= largest {
-                let mut l = matrix.clone();
-                (0..c * d_out).for_each(|i| l[(i, i)] += lambda * mean);
-                let mut step = gradient.clone();
-                match cholesky(l.as_mut(), stop) {
-                    Ok(()) => solve(l.as_ref(), step.as_mut()),
-                    Err(Halt::Stopped) => return Err(Error::Interrupted),
-                    Err(Halt::Unfit) => step.fill(f64::NAN),
-                }
-                let moved = Mat::from_fn(c, d_out, |i, e| w[(i, e)] + step[(i * d_out + e, 0)]);
-                match all(examples, form, &moved) {
-                    Some((less, found)) if less < error => {
-                        (w, error, sequences) = (moved, less, found);
-                        break;
-                    }
-                    _ => lambda *= 5.0,
-                }
-            }
-            lambda = (0.1 * lambda).max(least);
-            if error > 0.5 * before && (error < EXACT * variance || lambda > 0.1 * largest) {
-                break;
-            }
-        }
-        if error > EXACT * variance {
+        let w = MatRef::from_row_major_slice(&student.values[first..], columns(form), form.d_out).to_owned();
+        let problem = Projections { examples, form, stop };
+        let Some(start) = problem.at(w) else { return Ok(None) };
+        let found = descend(&problem, start, &damping(variance))?;
+        if found.error() > EXACT * variance {
             return Ok(None);
         }
-        let k = examples.shape.k;
+        let (k, sequences) = (examples.shape.k, &found.point.sequences);
         let rows = |h: usize| sequences.iter().flat_map(move |s| (0..k * k).map(move |at| s.p[(at / k, h * k + at % k)]));
         Ok(Some(Self { attention: (0..form.heads).map(|h| rows(h).collect()).collect() }))
+    }
+}
+
+/// λ in units of the mean of the diagonal. Where attention is exact, a step that does not even halve the error is rounding.
+fn damping(variance: f64) -> LevenbergSettings {
+    LevenbergSettings {
+        steps: STEPS,
+        goal: GOAL * variance,
+        progress: 0.0,
+        crawl: Some(Crawl { below: EXACT * variance, leaves: 0.5, patience: 1 }),
+        first: 1e-3,
+        least: 1e-9,
+        largest: 1e4,
+        fall: Fall::By(0.1),
+        ..LevenbergSettings::default()
+    }
+}
+
+/// Least squares for all projections, with the attention of every sequence eliminated.
+struct Projections<'a> {
+    examples: &'a Batch<f64>,
+    form: &'a Form,
+    stop: &'a dyn Fn() -> bool,
+}
+
+/// Projections, and what all sequences say of them.
+struct Explained {
+    w: Mat<f64>,
+    sequences: Vec<Sequence>,
+}
+
+impl Projections<'_> {
+    /// What sequences say of some projections, and the error; `None` where heads are alike, or numbers not finite.
+    fn at(&self, w: Mat<f64>) -> Option<(Explained, f64)> {
+        let (error, sequences) = all(self.examples, self.form, &w)?;
+        Some((Explained { w, sequences }, error))
+    }
+}
+
+impl LeastSquares for Projections<'_> {
+    type Point = Explained;
+
+    fn linearise(&self, Explained { w, sequences }: &Explained) -> Result<impl Solver> {
+        let (matrix, gradient) = normal_equations(sequences, w.nrows(), w.ncols());
+        let n = matrix.nrows();
+        let mean = (0..n).map(|i| matrix[(i, i)]).sum::<f64>() / n as f64;
+        Ok(Dense { matrix, scale: vec![mean; n], right: gradient.col_as_slice(0).to_vec(), stop: self.stop })
+    }
+
+    fn moved(&self, Explained { w, .. }: &Explained, step: &[f64]) -> Option<(Explained, f64)> {
+        let d_out = w.ncols();
+        self.at(Mat::from_fn(w.nrows(), d_out, |i, e| w[(i, e)] + step[i * d_out + e]))
     }
 }
 

@@ -17,6 +17,7 @@
 
 use crate::Result;
 use crate::descend::optimise::conjugate::{Limits, conjugate, inner};
+use crate::descend::optimise::levenberg::{Levenberg, LevenbergSettings, Solution, Solver, Taken};
 use crate::engine::batch::{Batch, add};
 use crate::engine::metric::Metric;
 use crate::engine::student::{Form, Part};
@@ -34,9 +35,6 @@ const FAR: f64 = 2.0;
 /// matter, in the end those that outputs show.
 const CLEAR: (f64, f64, f64) = (1e-2, 1e-5, 0.1);
 
-/// λ: the first, the least, and what it is multiplied by after steps that lead somewhere and nowhere.
-const DAMPING: (f64, f64, f64, f64) = (1e-2, 1e-6, 0.2, 10.0);
-
 /// Share of all that is seen that may be clear.
 const CLEAREST: f64 = 0.1;
 
@@ -44,7 +42,7 @@ const CLEAREST: f64 = 0.1;
 /// says.
 const DOUBT: f64 = 0.3;
 
-/// Steps, and products for each.
+/// Steps, those that lead nowhere too, and products for each.
 const STEPS: usize = 8;
 const PRODUCTS: usize = 60;
 
@@ -68,19 +66,25 @@ pub(crate) fn regress(
     values: Vec<f64>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<f64>> {
-    let mut regression = Regression::new(examples, form, values);
-    let (mut clear, mut lambda) = (CLEAR.0, DAMPING.0);
-    for _ in 0..STEPS {
-        let left = regression.step(attention, clear, lambda, stop)?;
-        lambda = (lambda * if left < 1.0 { DAMPING.2 } else { DAMPING.3 }).max(DAMPING.1);
-        if (GAIN..1.0).contains(&left) {
+    let mut at = Regression::new(examples, form, values);
+    let (mut clear, mut state, mut steps) = (CLEAR.0, Levenberg::new(FIRST), STEPS);
+    while clear >= CLEAR.1 && steps > 0 {
+        let Some((taken, left)) = at.step(attention, clear, &mut state, steps, stop)? else { break };
+        steps -= 1 + taken.failures;
+        if left >= GAIN {
             clear *= CLEAR.2;
         }
-        if clear < CLEAR.1 {
-            break;
-        }
+        at = taken.point;
     }
-    Ok(regression.values)
+    Ok(at.values)
+}
+
+/// First λ.
+const FIRST: f64 = 1e-2;
+
+/// How λ goes on, through so many failures.
+fn damping(failures: usize) -> LevenbergSettings {
+    LevenbergSettings { least: 1e-6, largest: f64::INFINITY, rise: 10.0, failures, ..LevenbergSettings::default() }
 }
 
 /// The value that this share of all is below; 0 if there are none.
@@ -121,18 +125,34 @@ struct Regression<'a> {
     tokens: Vec<Vec<Tokens>>,
 }
 
+/// Logits that are seen from a point, and the normal equations there.
+struct Seen<'a> {
+    regression: &'a Regression<'a>,
+    logits: &'a Logits,
+    metric: Metric,
+    stop: &'a dyn Fn() -> bool,
+}
+
+impl Solver for Seen<'_> {
+    fn solve(&mut self, lambda: f64) -> Result<Option<Solution>> {
+        let Self { regression, logits, metric, stop } = self;
+        let product = |v: &[f64]| {
+            let mut product = regression.adjoint(logits, &regression.derivative(logits, v));
+            product.iter_mut().zip(metric.times(v)).for_each(|(p, m)| *p += lambda * m);
+            product
+        };
+        let limits = Limits { accuracy: ACCURACY, products: PRODUCTS, stop: *stop };
+        let (step, exact) = conjugate(regression.adjoint(logits, &logits.miss), &limits, product, |r| metric.solve(r))?;
+        Ok(Some(Solution { step, exact }))
+    }
+}
+
 impl<'a> Regression<'a> {
     fn new(examples: &'a Batch<f64>, form: Form, values: Vec<f64>) -> Self {
-        let tokens = Vec::new();
-        let mut new = Self { examples, form, values: Vec::new(), tokens };
-        new.move_to(values);
+        let mut new = Self { examples, form, values, tokens: Vec::new() };
+        let at = |range: Range<usize>| new.tokens_at(&new.values, range);
+        new.tokens = parallel::map(examples.parts(), |chunks| chunks.into_iter().map(at).collect());
         new
-    }
-
-    fn move_to(&mut self, values: Vec<f64>) {
-        let at = |range: Range<usize>| self.tokens_at(&values, range);
-        self.tokens = parallel::map(self.examples.parts(), |chunks| chunks.into_iter().map(at).collect());
-        self.values = values;
     }
 
     fn tokens_at(&self, values: &[f64], range: Range<usize>) -> Tokens {
@@ -153,26 +173,30 @@ impl<'a> Regression<'a> {
         Tokens { range, q, key, t }
     }
 
-    /// A step of Gauss–Newton, if it leads somewhere: what it leaves of the error.
-    fn step(&mut self, attention: &Attention, clear: f64, lambda: f64, stop: &dyn Fn() -> bool) -> Result<f64> {
+    /// A step of Gauss–Newton that leads somewhere, after fewer than `most` that do not, and what it leaves of the error.
+    fn step(
+        &self,
+        attention: &Attention,
+        clear: f64,
+        state: &mut Levenberg,
+        most: usize,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<(Taken<Self>, f64)>> {
         let logits = self.logits(attention, clear);
-        let metric = self.metric(&logits);
-        let product = |v: &[f64]| {
-            let mut product = self.adjoint(&logits, &self.derivative(&logits, v));
-            product.iter_mut().zip(metric.times(v)).for_each(|(p, m)| *p += lambda * m);
-            product
+        let before = inner(&logits.miss, &logits.miss);
+        let mut solver = Seen { regression: self, logits: &logits, metric: self.metric(&logits), stop };
+        let moved = |step: &[f64]| {
+            let moved = Self::new(self.examples, self.form.clone(), self.values.iter().zip(step).map(|(v, s)| v + s).collect());
+            // By the same logits: others may be seen from there.
+            let misses = moved.misses(&logits, attention);
+            let error = inner(&misses, &misses);
+            Some((moved, error))
         };
-        let limits = Limits { accuracy: ACCURACY, products: PRODUCTS, stop };
-        let (step, _) = conjugate(self.adjoint(&logits, &logits.miss), &limits, product, |r| metric.solve(r))?;
-        let values = self.values.clone();
-        self.move_to(values.iter().zip(&step).map(|(v, s)| v + s).collect());
-        // By the same logits: others may be seen from there.
-        let misses = self.misses(&logits, attention);
-        let left = inner(&misses, &misses) / inner(&logits.miss, &logits.miss);
-        if left.is_nan() || left >= 1.0 {
-            self.move_to(values);
-        }
-        Ok(left)
+        let taken = state.step(before, &mut solver, moved, &damping(most))?;
+        Ok(taken.map(|taken| {
+            let left = taken.error / before;
+            (taken, left)
+        }))
     }
 
     /// What is left of these logits, weighted.
@@ -399,10 +423,11 @@ mod tests {
             let places = teacher.places(1, &[Part::A, Part::B, Part::C]);
             let values: Vec<f64> = places.iter().map(|at| 0.97 * teacher.values[*at]).collect();
             let length = |lambda: f64| {
-                let mut regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, values.clone());
-                let left = regression.step(&attention, CLEAR.0, lambda, &|| false).unwrap();
+                let regression = Regression::new(&examples, Form { heads: 1, bias: false, ..form.clone() }, values.clone());
+                let (taken, left) =
+                    regression.step(&attention, CLEAR.0, &mut Levenberg::new(lambda), 1, &|| false).unwrap().unwrap();
                 assert!(left < 1.0, "seed {seed}, λ {lambda}: {left}");
-                let moved: Vec<f64> = regression.values.iter().zip(&values).map(|(a, b)| a - b).collect();
+                let moved: Vec<f64> = taken.point.values.iter().zip(&values).map(|(a, b)| a - b).collect();
                 inner(&moved, &moved).sqrt()
             };
             let (long, short) = (length(1e4), length(1e6));

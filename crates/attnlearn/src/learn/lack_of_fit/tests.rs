@@ -257,7 +257,7 @@ fn another_function_is_told_from_noise() {
                 found.outcome
             );
             let plain = learn(&examples_of(name, 150, seed), Settings { noise: false, ..settings(seed) });
-            assert!(!plain.recovered && !plain.outcome.to_string().contains("--noise"), "{}", plain.outcome);
+            assert!(!plain.recovered && !plain.outcome.to_string().contains("would accept it"), "{}", plain.outcome);
         }
     }
     for (seed, kind) in [Noisy::Gaussian, Noisy::Laplace, Noisy::Correlated].into_iter().enumerate() {
@@ -268,7 +268,7 @@ fn another_function_is_told_from_noise() {
         assert!(found.recovered && found.outcome.to_string().starts_with("recovered up to noise"), "{kind:?}: {}", found.outcome);
         assert!(lack_of(&found).unwrap().power.unwrap() >= POWER && found.search().unwrap().noise.unwrap().reached());
         let plain = learn(&examples, Settings { noise: false, ..settings(seed) });
-        assert!(!plain.recovered && plain.outcome.to_string().contains("--noise would accept it"), "{}", plain.outcome);
+        assert!(!plain.recovered && plain.outcome.to_string().contains("noise = true would accept it"), "{}", plain.outcome);
     }
 }
 

@@ -1,10 +1,10 @@
 //! After the six phases: the polish, the certificate, and how it all ended.
 
+use super::Run;
 use super::rounds::{Answer, fewest_rows};
-use super::{Run, validate};
 use crate::certify::{CertifySettings, certify};
 use crate::data::Block;
-use crate::descend::{self, Fit, Parametrisation};
+use crate::sculpt::fit::{Fit, FitSettings, Parametrisation, fit};
 use crate::sculpt::{Learned, Outcome, Phase, Stage};
 use crate::{Error, Result};
 
@@ -15,17 +15,17 @@ impl Run<'_> {
         }
         let mut record = self.begin(Phase::Polish)?;
         let mut best: Option<(Fit, f64)> = None;
-        let starts = answer.fit.iter().map(|f| f.thetas.clone()).chain(answer.open.iter().map(|f| f.thetas.clone()));
+        let starts = answer.fit.iter().chain(&answer.open).map(Fit::thetas);
         for start in starts {
             if self.watch.interrupted() {
                 return Err(Error::Interrupted);
             }
             let (sample, validation) = self.samples(start.len())?;
-            let fit = descend::fit(&sample, &start, &Parametrisation::Full, &Default::default())?;
-            let nmse = validate(&validation, &fit);
+            let found = fit(&sample, &start, &Parametrisation::Full, &FitSettings::default())?;
+            let nmse = found.nmse_on(&validation)?;
             self.validation = Some(validation);
             if best.as_ref().is_none_or(|(_, b)| nmse < *b) {
-                best = Some((fit, nmse));
+                best = Some((found, nmse));
             }
             if best.as_ref().is_some_and(|(_, nmse)| *nmse <= self.settings.recovered) {
                 break;
@@ -45,7 +45,7 @@ impl Run<'_> {
         let settings = CertifySettings { delta: self.settings.delta, ..Default::default() };
         let held_out = self.split.held_out.clone();
         let certified = |fit: &Fit| -> Result<_> {
-            let layer = fit.layer()?.canonical(1e-9).layer;
+            let layer = fit.student.layer()?.canonical(1e-9).layer;
             let certificate = certify(&layer, self.certifying, held_out.clone(), &settings)?;
             let nmse = certificate.nmse.unwrap_or(f64::INFINITY);
             Ok((Stage { layer, nmse }, certificate))

@@ -13,7 +13,7 @@ use super::proxy::Proxy;
 use super::sharpen::sharpen;
 use super::{Phase, Purposes, Record, ValidSettings, Watch};
 use crate::data::{Block, ExampleSource};
-use crate::descend::{self, Fit, Sample};
+use crate::engine::Batch;
 use crate::linalg::{Mat, frobenius};
 use crate::{Error, Result};
 use split::{Split, VALIDATION};
@@ -39,7 +39,7 @@ pub(super) struct Run<'a> {
     /// Blocks of the training range read so far.
     read: u64,
     conditions: Conditions,
-    validation: Option<Sample>,
+    validation: Option<Batch<f64>>,
 }
 
 impl<'a> Run<'a> {
@@ -171,20 +171,15 @@ impl<'a> Run<'a> {
     }
 
     /// Examples to fit to and examples to choose by, for up to `m` heads.
-    fn samples(&mut self, m: usize) -> Result<(Sample, Sample)> {
+    fn samples(&mut self, m: usize) -> Result<(Batch<f64>, Batch<f64>)> {
         let shape = self.settings.shape();
         // Unknowns over outputs, six times over.
         let count = 6 * m * (shape.d * shape.d + shape.d * shape.d_out) / (shape.k * shape.d_out);
-        let sample = Sample::read(self.source, self.split.train.clone(), count.max(256))?;
+        let sample = Batch::read(self.source, self.split.train.clone(), count.max(256))?;
         let validation = match self.validation.take() {
             Some(validation) => validation,
-            None => Sample::read(self.choosing, self.split.validation.clone(), VALIDATION as usize * Block::<f64>::CAPACITY)?,
+            None => Batch::read(self.choosing, self.split.validation.clone(), VALIDATION as usize * Block::<f64>::CAPACITY)?,
         };
         Ok((sample, validation))
     }
-}
-
-/// NMSE of a fit on examples that it has not seen.
-fn validate(validation: &Sample, fit: &Fit) -> f64 {
-    descend::nmse(validation, &fit.thetas, &fit.ws)
 }

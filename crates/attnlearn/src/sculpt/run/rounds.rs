@@ -1,10 +1,10 @@
 //! Phases 4–6, in rounds of ever more examples; and once more with separated projections, where too few rows agree.
 
-use super::{Run, WIDEST, validate};
-use crate::descend::Fit;
+use super::{Run, WIDEST};
 use crate::linalg::Mat;
 use crate::sculpt::agreement::{AgreeingRow, PairTest};
 use crate::sculpt::body::{Quarry, quality};
+use crate::sculpt::fit::Fit;
 use crate::sculpt::search::{self, Effort};
 use crate::sculpt::span::{Hull, norm};
 use crate::sculpt::{Heads, Phase};
@@ -142,7 +142,7 @@ impl Run<'_> {
         let mut record = self.begin(Phase::Search)?;
         let (sample, validation) = self.samples(candidates.iter().copied().max().unwrap_or(1))?;
         let mut answer = Answer { rows: rows.len(), ..Answer::none() };
-        let mut given: Vec<Vec<Mat<f64>>> = before.fit.iter().map(|f| f.thetas.clone()).collect();
+        let mut given: Vec<Vec<Mat<f64>>> = before.fit.iter().map(Fit::thetas).collect();
         let mut tried = 0;
         for (m, hull) in &hulls {
             if self.watch.interrupted() {
@@ -155,9 +155,9 @@ impl Run<'_> {
             }
             let effort = Effort { starts: if starts.is_empty() { 6 } else { 1 }, enough: self.settings.goal };
             let Some(fit) = search::in_span(&sample, hull, *m, &starts, effort, self.settings.seed)? else { continue };
-            let nmse = validate(&validation, &fit);
+            let nmse = fit.nmse_on(&validation)?;
             if nmse < answer.nmse {
-                given = vec![fit.thetas.clone()];
+                given = vec![fit.thetas()];
                 record.history.clone_from(&fit.history);
                 answer = Answer { fit: Some(fit), nmse, rows: hull.rows, ..Answer::none() };
             }
@@ -165,14 +165,14 @@ impl Run<'_> {
                 break;
             }
             // The first number of heads that explains the examples is the answer.
-            if answer.nmse <= self.settings.goal && *m != answer.fit.as_ref().map_or(*m, |f| f.thetas.len()) {
+            if answer.nmse <= self.settings.goal && *m != answer.fit.as_ref().map_or(*m, Fit::heads) {
                 break;
             }
         }
         record.nmse = answer.fit.as_ref().map(|_| answer.nmse);
-        record.rows_seen = (sample.rows() + validation.rows()) as u64;
+        record.rows_seen = ((sample.len() + validation.len()) * sample.shape.k) as u64;
         record.note = match &answer.fit {
-            Some(fit) => format!("{} heads, {tried} hulls searched, validation NMSE {:.1e}", fit.thetas.len(), answer.nmse),
+            Some(fit) => format!("{} heads, {tried} hulls searched, validation NMSE {:.1e}", fit.heads(), answer.nmse),
             None => "no span to search in".into(),
         };
         self.validation = Some(validation);
@@ -195,7 +195,7 @@ impl Run<'_> {
             let (sample, validation) = self.samples(m)?;
             let effort = Effort { starts: 6, enough: 0.1 * self.settings.goal };
             if let Some(fit) = search::open(&sample, m, 3.0, effort, self.settings.seed)? {
-                let nmse = validate(&validation, &fit);
+                let nmse = fit.nmse_on(&validation)?;
                 if open.as_ref().is_none_or(|(_, best)| nmse < 0.5 * best) {
                     open = Some((fit, nmse));
                 }
@@ -208,15 +208,13 @@ impl Run<'_> {
         let Some((open, nmse)) = open else { return Ok(before) };
         record.nmse = Some(nmse);
         record.history.clone_from(&open.history);
-        record.note = format!(
-            "without a span: {} heads, validation NMSE {nmse:.1e}; their projections now certify rows",
-            open.thetas.len()
-        );
+        record.note =
+            format!("without a span: {} heads, validation NMSE {nmse:.1e}; their projections now certify rows", open.heads());
         self.end(record);
         if nmse > 0.1 {
             return Ok(Answer { open: Some(open), ..before });
         }
-        let test = PairTest::separated(&open.ws, 2.0 * WIDEST);
+        let test = PairTest::separated(&open.ws(), 2.0 * WIDEST);
         let mut quarry = Quarry::new(test, ROWS_KEPT * self.dimensions());
         let (mut dug, mut blocks) = (0, FIRST_ROUND);
         let mut answer = Answer::none();
