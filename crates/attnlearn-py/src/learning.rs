@@ -8,7 +8,7 @@ use attnlearn::Error;
 use attnlearn::certify::{CertifySettings, certify as certify_layer};
 use attnlearn::data::{Block, ExampleSlices, ExampleSource, Reading, Shape, Watched, check_size};
 use attnlearn::descend::{Choice, Rank};
-use attnlearn::learn::{Answer, Checkpointing, Event, Heads, Method, Progress, Settings, Watch, describe};
+use attnlearn::learn::{Answer, Checkpointing, Event, Method, Progress, Settings, Watch, describe};
 use attnlearn::words::{duration, error, grouped};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -163,9 +163,8 @@ fn examples<'a>(x: &'a Array<'_>, y: &'a Array<'_>) -> PyResult<ExampleSlices<'a
 /// What to look for and how, as the Python side says it.
 #[derive(FromPyObject)]
 pub struct Wanted {
-    /// `("given", m, 0)`, `("range", first, last)`, `("most", m, 0)` or `("auto", 0, 0)`.
     #[pyo3(item)]
-    heads: (String, usize, usize),
+    heads: String,
     #[pyo3(item)]
     method: String,
     #[pyo3(item)]
@@ -204,28 +203,23 @@ pub struct Wanted {
 
 impl Wanted {
     fn settings(&self) -> PyResult<Settings> {
-        let parsed = |name: &str, text: &Option<String>| {
-            let parse = |text: &String| text.parse::<Rank>();
-            let bad = |text: &String, e: String| PyValueError::new_err(format!("{name}: {text:?} is no rank; {e}"));
-            text.as_ref().map(|text| parse(text).map_err(|e| bad(text, e))).transpose()
+        let unknown = |name: &str, text: &str, e: String| PyValueError::new_err(format!("{name}: {text:?} is not known; {e}"));
+        let rank = |name: &str, text: &Option<String>| {
+            let parse = |text: &String| text.parse::<Rank>().map_err(|e| unknown(name, text, e));
+            text.as_ref().map(parse).transpose()
         };
         let methods = [("auto", Method::Auto), ("sculpt", Method::Sculpt), ("descend", Method::Descend)];
         let choices = [("yes", Choice::Yes), ("no", Choice::No), ("auto", Choice::Auto)];
         Ok(Settings {
             method: word("method", &self.method, &methods)?,
-            heads: match (self.heads.0.as_str(), self.heads.1, self.heads.2) {
-                ("given", m, _) => Heads::Given(m),
-                ("range", first, last) => Heads::Range(first, last),
-                ("most", most, _) => Heads::Auto(Some(most)),
-                _ => Heads::Auto(None),
-            },
+            heads: self.heads.parse().map_err(|e| unknown("heads", &self.heads, e))?,
             seed: self.seed,
             delta: self.delta,
             most_examples: self.most_examples,
             held_out: self.held_out,
             memory: self.memory.map(|memory| (memory * f64::from(1u32 << 30)) as u64),
-            rank: parsed("rank", &self.rank)?,
-            value_rank: parsed("value_rank", &self.value_rank)?,
+            rank: rank("rank", &self.rank)?,
+            value_rank: rank("value_rank", &self.value_rank)?,
             biases: self.biases.as_ref().map(|given| word("biases", given, &choices)).transpose()?,
             causal: self.causal,
             noise: self.noise,

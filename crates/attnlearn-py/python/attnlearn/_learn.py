@@ -248,27 +248,19 @@ def _memory(given: float | None) -> float | None:
     return memory
 
 
-def _heads(given: Heads) -> tuple[str, int, int]:
-    """Heads as the native side takes them."""
+def _heads(given: Heads) -> str:
+    """Heads as the native side reads them."""
     if isinstance(given, str):
-        if given == "auto":
-            return "auto", 0, 0
-        first, dots, last = given.partition("..")
-        if dots and first.isdigit() and last.isdigit():
-            return "range", int(first), int(last)
-        word, colon, most = given.partition(":")
-        if word == "auto" and colon and most.isdigit():
-            return "most", int(most), 0
-        raise ValueError(f"heads: {given!r} is not known; give a number of heads, a range FIRST..LAST, auto or auto:MOST")
+        return given
     if isinstance(given, range):
         if given.step != 1 or len(given) == 0:
             raise ValueError(f"heads: {given!r} is no range of numbers in turn; give range(first, last + 1)")
-        return "range", given.start, given.stop - 1
+        return f"{given.start}..{given.stop - 1}"
     if isinstance(given, tuple):
         if len(given) != 2:
             raise ValueError(f"heads: {given!r} is no range; give (first, last)")
-        return "range", whole(given[0], "heads", 1), whole(given[1], "heads", 1)
-    return "given", whole(given, "heads", 1), 0
+        return f"{whole(given[0], 'heads', 1)}..{whole(given[1], 'heads', 1)}"
+    return str(whole(given, "heads", 1))
 
 
 def _rank(given: Rank, name: str) -> str | None:
