@@ -173,7 +173,7 @@ impl fmt::Display for Wording {
 /// As it reads with settings as fields.
 impl PartialEq<str> for Wording {
     fn eq(&self, other: &str) -> bool {
-        self.to_string() == other
+        self.told(&Setting::to_string).as_str() == other
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! start:    random heads
 //! descend:  Adam in single precision; small students by the evidence, which few examples suffice for, large ones on small batches
+//! relax:    rotary students: Gauss–Newton with scores that are free in the distance, and the rotation behind them (`pairs`)
 //! refine:   Gauss–Newton in double precision
 //! judge:    exact: done.  Stalled: another start; of a large student the head whose removal costs least is drawn anew, and on.
 //! end:      what is left unexplained is refined on all examples
@@ -36,6 +37,8 @@
 use crate::descend::optimise::adam::Adam;
 use crate::descend::optimise::levenberg::Stop;
 use crate::descend::optimise::newton::{Newton, NewtonSettings, Seen};
+use crate::descend::pairs::extract::extract;
+use crate::descend::pairs::relax::relax;
 use crate::descend::search::plan::{NORMS, Plan, StrategySettings, is_plain, most_sequences};
 use crate::descend::search::redundant::{Redundant, cheapest};
 use crate::descend::sharp::{self, Readings};
@@ -69,6 +72,8 @@ const CROWD: usize = 16;
 pub enum Stage {
     /// Adam.
     Descend(Box<(Adam<f32>, Student<f32>)>),
+    /// Gauss–Newton for scores that are free in the distance, which a rotation is found in afterwards.
+    Relax(Box<(Newton, Student<f64>)>),
     /// Gauss–Newton.
     Refine(Newton),
     /// Waiting for the others, having ended like this.
@@ -210,6 +215,13 @@ impl<'a> Run<'a> {
                     let right = student.form == form && student.values.len() == form.len();
                     right && adam.fits(&form, run.descended_on().len())
                 }
+                Stage::Relax(relaxed) => {
+                    let (newton, student) = relaxed.as_ref();
+                    let expected = relax(&chain.student, examples.shape.k).map(|relaxed| relaxed.form);
+                    newton.fits(&student.form)
+                        && student.values.len() == student.form.len()
+                        && expected.as_ref() == Some(&student.form)
+                }
                 Stage::Refine(newton) => newton.fits(&form),
                 Stage::Over(_, nmse) => !nmse.is_nan(),
             };
@@ -314,7 +326,7 @@ impl<'a> Run<'a> {
         }
         let refined = self.state.chains.iter().filter_map(|chain| match &chain.stage {
             Stage::Refine(newton) => newton.history.last().map(|nmse| (*nmse, &chain.student)),
-            Stage::Descend(_) | Stage::Over(..) => None,
+            Stage::Descend(_) | Stage::Relax(_) | Stage::Over(..) => None,
         });
         let bases = self.state.chains.iter().filter_map(|chain| chain.base.as_ref());
         bases.chain(&self.state.best).map(Found::with_error).chain(refined).min_by(|a, b| a.0.total_cmp(&b.0))
@@ -364,6 +376,7 @@ impl<'a> Run<'a> {
         }
         let of = |chain: &Chain| match &chain.stage {
             Stage::Descend(descent) => descent.0.nmse,
+            Stage::Relax(relaxed) => relaxed.0.history.last().copied().unwrap_or(f64::INFINITY),
             Stage::Refine(newton) => newton.history.last().copied().unwrap_or(f64::INFINITY),
             Stage::Over(_, nmse) => *nmse,
         };
@@ -432,8 +445,28 @@ impl<'a> Run<'a> {
                         chain.descents += 1;
                         self.first_stage(&chain.student, (chain.start, chain.redraws))
                     } else {
-                        Stage::Refine(Newton::new(&self.plan.newton))
+                        match relax(&chain.student, self.examples.shape.k) {
+                            Some(relaxed) => Stage::Relax(Box::new((Newton::new(&self.plan.relaxed), relaxed))),
+                            None => Stage::Refine(Newton::new(&self.plan.newton)),
+                        }
                     };
+                }
+            }
+            Stage::Relax(relaxed) => {
+                let (newton, student) = relaxed.as_mut();
+                let why = newton.step(student, self.seen(), &self.plan.relaxed, &[], &|_| stop())?;
+                if why.is_some() {
+                    let rotation = self.form.scores.rotation.as_ref();
+                    if let Some(mut found) = rotation.and_then(|rotation| extract(student, rotation)) {
+                        self.refine().refit(&self.form, &mut found.values)?;
+                        // What free scores have come to nothing with is no reason to lose what descent has found.
+                        self.refine().refit(&self.form, &mut chain.student.values)?;
+                        let error = |student: &Student<f64>| self.refine().error(&self.form, &student.values);
+                        if error(&found) < error(&chain.student) {
+                            chain.student = found;
+                        }
+                    }
+                    chain.stage = Stage::Refine(Newton::new(&self.plan.newton));
                 }
             }
             Stage::Refine(newton) => {
