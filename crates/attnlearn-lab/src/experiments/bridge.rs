@@ -497,7 +497,6 @@ fn table(config: &Config, rows: &Measurements<Bridge>) -> Table {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use attnlearn::layer::Theta;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use rand_distr::StandardNormal;

@@ -671,7 +671,7 @@ impl Data<'_> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on should stop
 mod tests {
     use super::*;
-    use attnlearn::layer::{Head, Theta};
+    use attnlearn::layer::Head;
     use attnlearn::teacher::TeacherSpec;
 
     fn config() -> Config {

@@ -1,9 +1,10 @@
 //! The practical learner.
 //!
-//! [`units`] whitens tokens and balances outputs. [`optimise`] descends: Adam, then Gauss–Newton. [`sharp`] sees to heads that hide their logits. [`search`]
-//! starts, judges, draws heads anew and chooses among forms.
+//! [`units`] whitens tokens and balances outputs. [`optimise`] descends: Adam, then Gauss–Newton. [`pairs`] sees to rotary heads, [`sharp`] to heads that hide
+//! their logits. [`search`] starts, judges, draws heads anew and chooses among forms.
 
 pub(crate) mod optimise;
+pub(crate) mod pairs;
 pub(crate) mod search;
 pub(crate) mod sharp;
 #[cfg(test)]

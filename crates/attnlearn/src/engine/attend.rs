@@ -6,6 +6,8 @@
 //! ∂L = P∘(∂P − (P∘∂P)1 1ᵀ), ∂P = ∂H Uᵀ    ∂Q = ∂L K,  ∂K = ∂LᵀQ,  ∂t = ∂Lᵀ1,  ∂U = Pᵀ∂H,  ∂β_Δ = Σ_{a−b=Δ} ∂L_ab
 //! ```
 //!
+//! Where scores are free in the distance a key is M vectors `k_bm`, and `⟨q_a, k_b⟩` stands for `Σ_m φ_m(a − b) ⟨q_a, k_bm⟩`, in derivative and adjoint too.
+//!
 //! Queries and keys have been normalised and turned before. Heads of a group share keys and values; their adjoints are added.
 
 use crate::linalg::lanes::Real;
@@ -15,7 +17,7 @@ use std::ops::Range;
 
 /// How sequences and heads lie in the rows of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct Layout<'a, T> {
     /// Rows of the chunk: k for every sequence.
     pub rows: usize,
     pub k: usize,
@@ -23,9 +25,55 @@ pub(crate) struct Layout {
     pub mask: Mask,
     /// The least distance that has a relative bias.
     pub first: isize,
+    /// `φ_m(Δ)`, `[Δ][m]`, from the least distance on; empty where keys are one vector each.
+    pub functions: &'a [T],
+    pub count: usize,
+    pub least: isize,
 }
 
-impl Layout {
+impl<'a, T: Real> Layout<'a, T> {
+    /// `φ(a − b)`.
+    #[inline(always)]
+    fn weights(&self, a: usize, b: usize) -> &'a [T] {
+        let at = (a as isize - b as isize - self.least).unsigned_abs() * self.count;
+        &self.functions[at..at + self.count]
+    }
+
+    /// `⟨q_a, k_b⟩`.
+    #[inline(always)]
+    fn product(&self, a: usize, b: usize, q: &[T], key: &[T]) -> T {
+        if self.count == 0 {
+            return dot(q, key);
+        }
+        let mut sum = T::ZERO;
+        for (weight, key) in self.weights(a, b).iter().zip(key.chunks_exact(q.len())) {
+            sum = weight.mul_add(dot(q, key), sum);
+        }
+        sum
+    }
+
+    /// `out ← out + c Σ_m φ_m(a − b) k_bm`.
+    #[inline(always)]
+    fn add_key(&self, a: usize, b: usize, c: T, key: &[T], out: &mut [T]) {
+        for (weight, key) in self.weights(a, b).iter().zip(key.chunks_exact(out.len())) {
+            let c = c * *weight;
+            for (out, key) in out.iter_mut().zip(key) {
+                *out = c.mul_add(*key, *out);
+            }
+        }
+    }
+
+    /// `∂k_bm ← ∂k_bm + c φ_m(a − b) q_a`.
+    #[inline(always)]
+    fn add_query(&self, a: usize, b: usize, c: T, q: &[T], of_key: &mut [T]) {
+        for (weight, out) in self.weights(a, b).iter().zip(of_key.chunks_exact_mut(q.len())) {
+            let c = c * *weight;
+            for (out, q) in out.iter_mut().zip(q) {
+                *out = c.mul_add(*q, *out);
+            }
+        }
+    }
+
     /// Keys that query `a` sees.
     #[inline(always)]
     fn seen(&self, a: usize) -> Range<usize> {
@@ -152,7 +200,7 @@ fn mix<T: Real>(
 
 /// `P` and `H` from `Q`, `K`, `t` and `U`.
 pub(crate) struct Attend<'a, T> {
-    pub layout: Layout,
+    pub layout: Layout<'a, T>,
     pub q: Vectors<'a, T>,
     pub key: Vectors<'a, T>,
     /// `[row][head]`, or empty.
@@ -180,7 +228,7 @@ impl<T: Real> WithSimd for Attend<'_, T> {
                     let query = q.at(first + a, h);
                     let mut top = T::LOWEST;
                     for b in seen.clone() {
-                        let mut logit = dot(query, key.at(first + b, h));
+                        let mut logit = layout.product(a, b, query, key.at(first + b, h));
                         if !t.is_empty() {
                             logit += t[(first + b) * heads + h];
                         }
@@ -211,7 +259,7 @@ impl<T: Real> WithSimd for Attend<'_, T> {
 
 /// `Ḣ` from `Q̇`, `K̇`, `ṫ` and `U̇`.
 pub(crate) struct Derivative<'a, T> {
-    pub layout: Layout,
+    pub layout: Layout<'a, T>,
     pub q: Vectors<'a, T>,
     pub key: Vectors<'a, T>,
     pub u: Vectors<'a, T>,
@@ -242,9 +290,9 @@ impl<T: Real> WithSimd for Derivative<'_, T> {
                     let p = &p[layout.square(first, h) + a * k..][..k];
                     let mut mean = T::ZERO;
                     for b in seen.clone() {
-                        let mut along = dot(dq.at(first + a, h), key.at(first + b, h));
+                        let mut along = layout.product(a, b, dq.at(first + a, h), key.at(first + b, h));
                         if let Some(dk) = dk {
-                            along += dot(q.at(first + a, h), dk.at(first + b, h));
+                            along += layout.product(a, b, q.at(first + a, h), dk.at(first + b, h));
                         }
                         if !dt.is_empty() {
                             along += dt[(first + b) * heads + h];
@@ -271,7 +319,7 @@ impl<T: Real> WithSimd for Derivative<'_, T> {
 
 /// `∂Q`, `∂K`, `∂t` and `∂U` from `∂H`.
 pub(crate) struct Adjoint<'a, T> {
-    pub layout: Layout,
+    pub layout: Layout<'a, T>,
     pub q: Vectors<'a, T>,
     pub key: Vectors<'a, T>,
     pub u: Vectors<'a, T>,
@@ -316,13 +364,31 @@ impl<T: Real> WithSimd for Adjoint<'_, T> {
                             d_relative[layout.relative(d_relative.len(), a, b, h)] += dl[b];
                         }
                     }
-                    mix(&mut dq[((first + a) * heads + h) * q.width..][..q.width], false, (dl, 1, seen), key, (first, h));
+                    let out = &mut dq[((first + a) * heads + h) * q.width..][..q.width];
+                    if layout.count == 0 {
+                        mix(out, false, (dl, 1, seen), key, (first, h));
+                        continue;
+                    }
+                    out.fill(T::ZERO);
+                    for b in seen {
+                        layout.add_key(a, b, dl[b], key.at(first + b, h), out);
+                    }
                 }
                 // The first head of a group sets its keys and values, the others add.
                 for b in 0..k {
                     if !dk.is_empty() {
-                        let out = &mut dk[(first + b) * key.stride + h / key.share * q.width..][..q.width];
-                        mix(out, h % key.share > 0, (&dl[b..], k, 0..k), q, (first, h));
+                        let out = &mut dk[(first + b) * key.stride + h / key.share * key.width..][..key.width];
+                        let add = h % key.share > 0;
+                        if layout.count == 0 {
+                            mix(out, add, (&dl[b..], k, 0..k), q, (first, h));
+                        } else {
+                            if !add {
+                                out.fill(T::ZERO);
+                            }
+                            for a in (0..k).filter(|a| layout.seen(*a).contains(&b)) {
+                                layout.add_query(a, b, dl[a * k + b], q.at(first + a, h), out);
+                            }
+                        }
                     }
                     if !du.is_empty() {
                         let out = &mut du[(first + b) * u.stride + h / u.share * u.width..][..u.width];

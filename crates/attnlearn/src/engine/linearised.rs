@@ -7,6 +7,9 @@ use crate::engine::student::Form;
 use crate::linalg::symmetric::{Field, multiply};
 use crate::parallel;
 use faer::{Mat, MatMut, MatRef};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
 use std::ops::Range;
 
 /// Some sequences, the pass over them, and room for their outputs.
@@ -75,14 +78,32 @@ impl<'a, T: Field> Linearised<'a, T> {
     /// `JᵀP⊥J v` for a `v` that leaves `O` and the bias alone, and the same of the product.
     pub fn projected_product(&mut self, elimination: &Elimination, v: &[T]) -> Vec<T> {
         let form = self.form.clone();
+        self.projected_adjoint(elimination, |batch, values, Chunk { range, pass, along }| {
+            pass.derivative_of_heads(&form, values, batch.inputs(range), v, along);
+        })
+    }
+
+    /// `JᵀP⊥u` for outputs `u` of independent normal numbers.
+    pub(crate) fn projected_probe(&mut self, elimination: &Elimination, seed: u64) -> Vec<f64> {
+        let probe = self.projected_adjoint(elimination, |_, _, Chunk { range, along, .. }| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            rng.set_stream(range.start as u64);
+            along.iter_mut().for_each(|v| *v = T::from_f64(rng.sample(StandardNormal)));
+        });
+        probe.iter().map(|v| v.to_f64()).collect()
+    }
+
+    /// `JᵀP⊥u` for the outputs that each chunk is filled with.
+    fn projected_adjoint(&mut self, elimination: &Elimination, fill: impl Fn(&Batch<T>, &[T], &mut Chunk<T>) + Sync) -> Vec<T> {
+        let form = self.form.clone();
         let (n, ms) = (columns(&form), form.heads * form.s());
         let Self { batch, values, passes, .. } = self;
         let parts: Vec<Mat<T>> = parallel::map(passes, |run| {
             let mut sum = Mat::zeros(n, form.d_out);
-            for Chunk { range, pass, along } in run {
-                pass.derivative_of_heads(&form, values, batch.inputs(range), v, along);
-                let h = pass.pooled(&form);
-                add_cross(&form, h, MatRef::from_row_major_slice(along, h.nrows(), form.d_out), &mut sum);
+            for chunk in run {
+                fill(batch, values, chunk);
+                let h = chunk.pass.pooled(&form);
+                add_cross(&form, h, MatRef::from_row_major_slice(&chunk.along, h.nrows(), form.d_out), &mut sum);
             }
             sum
         });

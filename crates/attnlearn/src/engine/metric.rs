@@ -17,10 +17,11 @@
 //! `B G⁻ᵀ` are the same layer, and lead to the same step for orthogonal `G`.
 
 use crate::engine::batch::Batch;
+use crate::engine::eliminate::Elimination;
 use crate::engine::linearised::Linearised;
 use crate::engine::moments::Moments;
 use crate::engine::pass::Pass;
-use crate::engine::student::{Form, Part};
+use crate::engine::student::{Form, PARTS, Part};
 use crate::linalg::Mat;
 use crate::linalg::cholesky::{small_cholesky, small_inverse};
 use crate::linalg::symmetric::{Field, multiply};
@@ -36,6 +37,16 @@ const FLOOR: f64 = 1e-3;
 
 /// The same for moments of tokens: some directions never show, and of those nothing is known.
 const UNSEEN: f64 = 1e-4;
+
+/// Probes; their numbers are the seeds of their numbers.
+const PROBES: usize = 4;
+
+/// Numbers of the probes for every column that tell its directions apart.
+const ENOUGH: usize = 4;
+
+/// What is added to probed matrices, as a share of their mean; and to those of few numbers.
+const PROBED: f64 = 1e-6;
+const UNTOLD: f64 = 0.1;
 
 /// A positive matrix, and its inverse.
 #[derive(Clone, Debug)]
@@ -166,6 +177,63 @@ impl Metric {
             let columns = self.blocks[first + at].columns.clone();
             self.blocks.push(Block { part, at, tokens: Some(Arc::clone(tokens)), columns });
         }
+    }
+
+    /// At the point of a linearised student whose scores are not bilinear, by probing: for outputs `u` of independent normal numbers `E (Jᵀu)(Jᵀu)ᵀ = JᵀP⊥J`, and
+    /// a block of it is taken for `I ⊗ E GᵀG`, with `G` the part of `JᵀP⊥u` that it has, long side down; the matrices of functions of the distance for a product of three.
+    pub(crate) fn probed<T: Field>(form: &Form, linear: &mut Linearised<'_, T>, elimination: &Elimination) -> Self {
+        let probes: Vec<Vec<f64>> = (0..PROBES).map(|probe| linear.projected_probe(elimination, probe as u64)).collect();
+        let mut metric = Self { form: form.clone(), blocks: Vec::new() };
+        for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias) && form.shape(*part).0 > 0) {
+            let (rows, width) = (form.shape(part).0, form.shape(part).1 / form.count(part));
+            // GᵀG and GGᵀ, means over probes.
+            let square = |at: usize, columns: bool| {
+                let mut sum = Mat::<f64>::zeros(if columns { width } else { rows }, if columns { width } else { rows });
+                for probe in &probes {
+                    let g = form.view(part, probe).subcols(at * width, width);
+                    let (left, right) = if columns { (g.transpose(), g) } else { (g, g.transpose()) };
+                    multiply(sum.as_mut(), true, 1.0 / PROBES as f64, left, right);
+                }
+                sum
+            };
+            if part == Part::Kernel {
+                let (r, functions) = (form.r(), form.functions());
+                for at in 0..form.count(part) {
+                    let of_rows = square(at, false);
+                    let total = (0..rows).map(|i| of_rows[(i, i)]).sum::<f64>().max(f64::MIN_POSITIVE);
+                    // Functions and queries apart: traces over the other.
+                    let of_functions =
+                        Mat::from_fn(functions, functions, |m, n| (0..r).map(|i| of_rows[(m * r + i, n * r + i)]).sum::<f64>());
+                    let of_queries =
+                        Mat::from_fn(r, r, |i, j| (0..functions).map(|m| of_rows[(m * r + i, m * r + j)]).sum::<f64>());
+                    let floored = |mut m: Mat<f64>| {
+                        let mean = (0..m.nrows()).map(|i| m[(i, i)]).sum::<f64>() / m.nrows() as f64;
+                        (0..m.nrows()).for_each(|i| m[(i, i)] += PROBED * mean);
+                        m
+                    };
+                    let (f, q) = (floored(of_functions), floored(of_queries));
+                    let tokens = Mat::from_fn(rows, rows, |i, j| f[(i / r, j / r)] * q[(i % r, j % r)] / (total * total));
+                    let sides = Side::of_heads(vec![square(at, true)], PROBED);
+                    metric.blocks.extend(sides.into_iter().map(|columns| Block {
+                        part,
+                        at,
+                        tokens: Some(Arc::new(Side::new(tokens.clone(), 0.0, 1.0))),
+                        columns,
+                    }));
+                }
+                continue;
+            }
+            let blocks = (0..form.count(part)).map(|at| {
+                let columns = square(at, true) * faer::Scale(1.0 / rows as f64);
+                // A few numbers do not tell directions apart.
+                let told = rows * PROBES >= ENOUGH * width;
+                if told { columns } else { Mat::from_fn(width, width, |i, j| if i == j { columns[(i, i)] } else { 0.0 }) }
+            });
+            let least = if rows * PROBES >= ENOUGH * width { PROBED } else { UNTOLD };
+            let sides = Side::of_heads(blocks.collect(), least).into_iter().enumerate();
+            metric.blocks.extend(sides.map(|(at, columns)| Block { part, at, tokens: None, columns }));
+        }
+        metric
     }
 
     /// Of the matrices of columns of every head, in the same order, for tokens that are seen alike in all directions; to each is added `least` of the mean

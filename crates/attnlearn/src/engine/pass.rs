@@ -27,7 +27,7 @@ use crate::engine::attend::{Adjoint, Attend, Derivative, Layout, Vectors};
 use crate::engine::student::{Form, Part};
 use crate::linalg::lanes::vectorised;
 use crate::linalg::symmetric::{Field, multiply};
-use crate::scores::Inner;
+use crate::scores::{Distances, Inner};
 use faer::{MatMut, MatRef};
 
 /// What a forward pass leaves behind for the others; kept from chunk to chunk so that nothing is allocated.
@@ -44,6 +44,9 @@ pub struct Pass<T> {
     /// The same before norms, where there are norms.
     raw_q: Vec<T>,
     raw_key: Vec<T>,
+    /// `K_m k_b`, `[row][group][m]`, where scores are free in the distance, and the functions.
+    kernel_key: Vec<T>,
+    functions: Vec<T>,
     t: Vec<T>,
     /// `[sequence][head][a][b]`.
     p: Vec<T>,
@@ -54,6 +57,7 @@ pub struct Pass<T> {
     // The same shapes for derivatives and adjoints.
     dq: Vec<T>,
     dk: Vec<T>,
+    d_kernel_key: Vec<T>,
     dt: Vec<T>,
     du: Vec<T>,
     dh: Vec<T>,
@@ -93,8 +97,21 @@ impl<T: Field> Pass<T> {
         }
     }
 
-    fn layout(&self, form: &Form) -> Layout {
-        Layout { rows: self.rows, k: self.k, heads: form.heads, mask: form.scores.mask, first: form.distances().0 }
+    /// `out ← [out] + K_m k_b` of every group and function, or with the adjoint of `K` the other way.
+    fn kernel_times(form: &Form, rows: usize, (values, back): (&[T], bool), add: bool, from: &[T], out: &mut [T]) {
+        let (g, r, mr) = (form.key_groups(), form.r(), form.functions() * form.r());
+        let kernel = form.view(Part::Kernel, values);
+        let (wide, narrow) = (g * mr, g * r);
+        for group in 0..g {
+            let kernel = kernel.subcols(group * r, r);
+            if back {
+                let (out, from) = (rows_of_mut(out, rows, narrow), rows_of(from, rows, wide));
+                multiply(out.subcols_mut(group * r, r), add, T::ONE, from.subcols(group * mr, mr), kernel);
+            } else {
+                let (out, from) = (rows_of_mut(out, rows, wide), rows_of(from, rows, narrow));
+                multiply(out.subcols_mut(group * mr, mr), add, T::ONE, from.subcols(group * r, r), kernel.transpose());
+            }
+        }
     }
 
     /// `Y` of the sequences `x`, `[n][k][d]`.
@@ -122,6 +139,8 @@ impl<T: Field> Pass<T> {
         let rows = x.len() / form.d;
         if k != self.k {
             self.inner = Inner::new(&form.scores, form.r(), k);
+            let functions = form.scores.distances.as_ref().map_or(&[][..], |distances| distances.values());
+            self.functions = functions.iter().map(|v| T::from_f64(*v)).collect();
         }
         (self.k, self.rows) = (k, rows);
         let (m, s) = (form.heads, form.s());
@@ -142,12 +161,16 @@ impl<T: Field> Pass<T> {
                 each_vector(made, (rows, k), (count, form.r()), |position, _, v| inner.apply::<1>(position, gains, v));
             }
         }
+        if form.functions() > 0 {
+            fit(&mut self.kernel_key, rows * form.key_groups() * form.functions() * form.r());
+            Self::kernel_times(form, rows, (values, false), false, &self.key, &mut self.kernel_key);
+        }
         fit(&mut self.p, rows * m * k);
         fit(&mut self.h, rows * m * s);
         vectorised(Attend {
-            layout: self.layout(form),
+            layout: layout(form, (self.rows, self.k), &self.functions),
             q: Vectors::of_heads(&self.q, m, form.r()),
-            key: keys(form, x, &self.key),
+            key: keys(form, x, &self.key, &self.kernel_key),
             t: if form.shape(Part::C).0 > 0 { &self.t } else { &[] },
             relative: &values[form.range(Part::Relative)],
             u: tokens_values(form, x, &self.u),
@@ -262,21 +285,38 @@ impl<T: Field> Pass<T> {
         room(&mut self.dq, true, rows * m * r);
         let key_bias = form.shape(Part::C).0 > 0;
         room(&mut self.dk, low_rank, rows * g * r);
+        room(&mut self.d_kernel_key, form.functions() > 0, rows * g * form.functions() * r);
         room(&mut self.du, low_values, rows * g * s);
         room(&mut self.dt, key_bias, rows * m);
         vectorised(Adjoint {
-            layout: self.layout(form),
+            layout: layout(form, (self.rows, self.k), &self.functions),
             q: Vectors::of_heads(&self.q, m, r),
-            key: keys(form, x, &self.key),
+            key: keys(form, x, &self.key, &self.kernel_key),
             u: tokens_values(form, x, &self.u),
             p: &self.p,
             dh: Vectors::of_heads(&self.dh, m, s),
             dq: &mut self.dq,
-            dk: if low_rank { &mut self.dk } else { &mut [] },
+            dk: match (low_rank, form.functions()) {
+                (false, _) => &mut [],
+                (true, 0) => &mut self.dk,
+                (true, _) => &mut self.d_kernel_key,
+            },
             dt: if key_bias { &mut self.dt } else { &mut [] },
             d_relative: &mut gradient[form.range(Part::Relative)],
             du: if low_values { &mut self.du } else { &mut [] },
         });
+        if form.functions() > 0 {
+            let mr = form.functions() * r;
+            Self::kernel_times(form, rows, (values, true), false, &self.d_kernel_key, &mut self.dk);
+            let (height, width) = form.shape(Part::Kernel);
+            let place = MatMut::from_row_major_slice_mut(&mut gradient[form.range(Part::Kernel)], height, width);
+            let (of_keys, keys) = (rows_of(&self.d_kernel_key, rows, g * mr), rows_of(&self.key, rows, g * r));
+            let mut place = place;
+            for group in 0..g {
+                let place = place.as_mut().subcols_mut(group * r, r);
+                multiply(place, true, T::ONE, of_keys.subcols(group * mr, mr).transpose(), keys.subcols(group * r, r));
+            }
+        }
         if let Some(inner) = &self.inner {
             let (query, key) = gains(form, values);
             let needs_raw = inner.needs_raw();
@@ -342,15 +382,23 @@ impl<T: Field> Pass<T> {
                 });
             }
         }
+        if form.functions() > 0 {
+            fit(&mut self.d_kernel_key, rows * g * form.functions() * r);
+            Self::kernel_times(form, rows, (values, false), false, &self.dk, &mut self.d_kernel_key);
+            Self::kernel_times(form, rows, (direction, false), true, &self.key, &mut self.d_kernel_key);
+        }
         fit(&mut self.dh, rows * m * s);
         vectorised(Derivative {
-            layout: self.layout(form),
+            layout: layout(form, (self.rows, self.k), &self.functions),
             q: Vectors::of_heads(&self.q, m, r),
-            key: keys(form, x, &self.key),
+            key: keys(form, x, &self.key, &self.kernel_key),
             u: tokens_values(form, x, &self.u),
             p: &self.p,
             dq: Vectors::of_heads(&self.dq, m, r),
-            dk: form.rank.is_some().then(|| Vectors::of_groups(&self.dk, (m, g), r)),
+            dk: form.rank.is_some().then(|| match form.functions() {
+                0 => Vectors::of_groups(&self.dk, (m, g), r),
+                functions => Vectors::of_groups(&self.d_kernel_key, (m, g), functions * r),
+            }),
             dt: if form.shape(Part::C).0 > 0 { &self.dt } else { &[] },
             d_relative: &direction[form.range(Part::Relative)],
             du: form.value_rank.is_some().then(|| Vectors::of_groups(&self.du, (m, g), s)),
@@ -379,10 +427,28 @@ fn each_vector<T>(
     }
 }
 
-/// `K`: a vector for every group of heads, or the tokens themselves at full rank.
-fn keys<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T]) -> Vectors<'a, T> {
+/// How sequences lie, and what of the distance scores see.
+fn layout<'a, T>(form: &Form, (rows, k): (usize, usize), functions: &'a [T]) -> Layout<'a, T> {
+    Layout {
+        rows,
+        k,
+        heads: form.heads,
+        mask: form.scores.mask,
+        first: form.distances().0,
+        functions,
+        count: form.functions(),
+        least: form.scores.distances.as_ref().map_or(0, Distances::first),
+    }
+}
+
+/// `K`: a vector for every group of heads, one for every function of the distance as well where scores are free in it, or the tokens themselves at full rank.
+fn keys<'a, T: Field>(form: &Form, x: &'a [T], made: &'a [T], of_functions: &'a [T]) -> Vectors<'a, T> {
     let counts = (form.heads, form.key_groups());
-    if form.rank.is_some() { Vectors::of_groups(made, counts, form.r()) } else { Vectors::shared(x, form.d) }
+    match (form.rank, form.functions()) {
+        (None, _) => Vectors::shared(x, form.d),
+        (Some(r), 0) => Vectors::of_groups(made, counts, r),
+        (Some(r), functions) => Vectors::of_groups(of_functions, counts, functions * r),
+    }
 }
 
 /// `U`, likewise.

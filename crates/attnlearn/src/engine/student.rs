@@ -5,7 +5,7 @@
 //! logits  ℓ_ab = ⟨R_a N_γ(x_a A_i + a°_i), R_b N_κ(x_b B_g + b°_g)⟩ + ⟨c_i, x_b⟩ + β_i(a − b)          F(X)_a = Σ_i Σ_b p_ab x_b V_g O_i + bias
 //! ```
 //!
-//! `g` is the key group of head `i`: every head has one of its own, or `heads/groups` neighbours share one. Rotation `R`, norm `N` and mask are those of [`Scores`]; without both of
+//! Where scores are free in the distance, `⟨q_a, k_b⟩` is `Σ_m φ_m(a − b) q_a K_gm k_bᵀ`. `g` is the key group of head `i`: every head has one of its own, or `heads/groups` neighbours share one. Rotation `R`, norm `N` and mask are those of [`Scores`]; without both of
 //! the former a query bias is a key bias, `c = B a°`, which is free here, and `a°`, `b°` are absent.
 //!
 //! All numbers stand in one vector, block after block: optimisers see that vector and nothing else.
@@ -13,7 +13,7 @@
 use crate::layer::{AttentionLayer, Head, Terms, Theta};
 use crate::linalg::symmetric::Field;
 use crate::linalg::{Mat, MatRef};
-use crate::scores::{Relative, Scores};
+use crate::scores::{Distances, Relative, Scores};
 use crate::{Error, Result};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -62,6 +62,8 @@ pub enum Part {
     KeyBias,
     /// `γ` and `κ`, 2 × r.
     Gains,
+    /// `K_m` of every function of the distance, below one another, Mr × gr.
+    Kernel,
     /// `β`, distances × m.
     Relative,
     /// `c`, d × m.
@@ -75,8 +77,19 @@ pub enum Part {
 }
 
 /// All of them, in order.
-pub const PARTS: [Part; 10] =
-    [Part::A, Part::B, Part::QueryBias, Part::KeyBias, Part::Gains, Part::Relative, Part::C, Part::V, Part::O, Part::Bias];
+pub const PARTS: [Part; 11] = [
+    Part::A,
+    Part::B,
+    Part::QueryBias,
+    Part::KeyBias,
+    Part::Gains,
+    Part::Kernel,
+    Part::Relative,
+    Part::C,
+    Part::V,
+    Part::O,
+    Part::Bias,
+];
 
 impl Form {
     /// Columns of queries and keys of one head: r, or d at full rank.
@@ -102,10 +115,15 @@ impl Form {
     /// How many matrices stand side by side in a part: one for every head, every key group, or one in all.
     pub(crate) fn count(&self, part: Part) -> usize {
         match part {
-            Part::B | Part::KeyBias | Part::V => self.key_groups(),
+            Part::B | Part::KeyBias | Part::Kernel | Part::V => self.key_groups(),
             Part::Gains | Part::Bias => 1,
             _ => self.heads,
         }
+    }
+
+    /// Functions of the distance whose matrices are free.
+    pub(crate) fn functions(&self) -> usize {
+        self.scores.distances.as_ref().map_or(0, Distances::functions)
     }
 
     /// The least distance that has a relative bias, and how many there are.
@@ -125,7 +143,7 @@ impl Form {
         };
         let theta = if self.rank.is_some() { d * r * (m + g) - (g * gauge).min(d * r * g) } else { m * d * d };
         let w = if self.value_rank.is_some() { s * (g * d + m * self.d_out) - g * s * s.min(d) } else { m * d * self.d_out };
-        let small = [Part::QueryBias, Part::KeyBias, Part::Gains, Part::Relative, Part::C, Part::Bias];
+        let small = [Part::QueryBias, Part::KeyBias, Part::Gains, Part::Kernel, Part::Relative, Part::C, Part::Bias];
         theta + w + small.iter().map(|part| self.range(*part).len()).sum::<usize>()
     }
 
@@ -139,6 +157,7 @@ impl Form {
             Part::QueryBias => present(self.key_bias && !bilinear, 1, m * self.r()),
             Part::KeyBias => present(self.key_bias && !bilinear, 1, g * self.r()),
             Part::Gains => present(self.scores.norm.is_some(), 2, self.r()),
+            Part::Kernel => present(self.functions() > 0, self.functions() * self.r(), g * self.r()),
             Part::Relative => present(self.relative.is_some(), self.distances().1, m),
             Part::C => present(self.key_bias && bilinear, self.d, m),
             Part::V => present(self.value_rank.is_some(), self.d, g * self.s()),
@@ -185,6 +204,7 @@ impl Form {
             // As large as what they are added to, over the root of d.
             Part::QueryBias | Part::KeyBias => self.size(Part::A),
             Part::Gains => (Self::NORM / r.sqrt()).sqrt(),
+            Part::Kernel => 1.0,
             Part::Relative => 1.0 / d.sqrt(),
         }
     }
@@ -300,7 +320,7 @@ impl<T: Field> Student<T> {
             return (start + head * s * cols..start + (head + 1) * s * cols).collect();
         }
         let at = match part {
-            Part::B | Part::KeyBias | Part::V => self.form.group(head),
+            Part::B | Part::KeyBias | Part::Kernel | Part::V => self.form.group(head),
             Part::Gains | Part::Bias => return Vec::new(),
             _ => head,
         };

@@ -2,7 +2,7 @@
 
 use super::{Batch, Form, Student};
 use crate::data::Shape;
-use crate::scores::{Mask, Rotation, Scores};
+use crate::scores::{Distances, Mask, Rotation, Scores};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -26,19 +26,21 @@ pub(crate) fn forms() -> Vec<Form> {
     };
     let causal = Scores::of(Mask::Causal);
     let rotary = Scores { rotation: Some(Rotation { frequencies: vec![1.0, 0.3] }), ..causal.clone() };
+    let distances = Distances::of(&Rotation { frequencies: vec![1.0] }, 4, Mask::Causal, K);
     let grouped = Form { heads: 4, groups: Some(2), rank: Some(4), key_bias: false, bias: false, ..base.clone() };
     vec![
         base.clone(),
         Form { rank: None, ..base.clone() },
         Form { value_rank: None, scores: causal.clone(), ..base.clone() },
         Form { rank: None, value_rank: None, key_bias: false, bias: false, ..base.clone() },
-        Form { heads: 1, d_out: 1, rank: Some(7), scores: causal, ..base.clone() },
+        Form { heads: 1, d_out: 1, rank: Some(7), scores: causal.clone(), ..base.clone() },
         Form { scores: Scores::of(Mask::Window(2)), relative: Some(K), ..base.clone() },
         Form { relative: Some(3), groups: Some(1), ..base },
         Form { scores: rotary.clone(), ..grouped.clone() },
         Form { scores: Scores { mask: Mask::Window(3), ..rotary.clone() }, key_bias: true, bias: true, ..grouped.clone() },
         Form { rank: Some(5), groups: None, scores: Scores { mask: Mask::None, ..rotary.clone() }, ..grouped.clone() },
         Form { scores: Scores { norm: Some(1e-2), ..rotary }, key_bias: true, relative: Some(K), ..grouped.clone() },
+        Form { scores: Scores { distances, ..causal.clone() }, key_bias: true, ..grouped.clone() },
         Form { scores: Scores { norm: Some(1e-6), ..Scores::default() }, groups: Some(4), ..grouped },
     ]
 }

@@ -43,9 +43,7 @@ impl Attends {
         };
         let Some((a, b)) = factors else {
             let mut biases: Vec<f64> = (0..d).map(c).collect();
-            if head.terms.relative.is_some() {
-                biases.extend(around_mean(&relative));
-            }
+            biases.extend(around_mean(&relative));
             return Self { theta: head.theta.to_dense(), biases: column(&biases) };
         };
         let unit = scores.norm.is_some();

@@ -313,7 +313,7 @@ fn read_metadata(contents: &Contents) -> Result<Scores> {
             return bad("has a norm whose ε is no number".into(), "set its metadata norm to the ε beside the mean square");
         }
     };
-    Ok(Scores { mask, rotation: None, norm })
+    Ok(Scores { mask, rotation: None, norm, distances: None })
 }
 
 fn check_shape<const R: usize>(view: &View<R>, wanted: [usize; R]) -> Result<()> {

@@ -5,7 +5,6 @@
 //! About `k (d² + k d + d d_out + k d_out)` multiply-adds and `k²` exponentials per head and example. Long sequences are attended in
 //! [tiles](super::tiles), which needs no memory for `k²` logits.
 
-use super::tiles::Shared;
 use super::{AttentionLayer, Head, Scores, Theta};
 use crate::data::Block;
 use crate::linalg::lanes::{LANES, Real, softmax, vectorised};
@@ -203,6 +202,13 @@ struct Scratch<T: Real> {
     room: Aligned<T>,
     values: Aligned<T>,
     p: Aligned<T>,
+}
+
+/// Keys and values of all tokens of a long sequence for one head, which threads share.
+#[derive(Default)]
+pub(super) struct Shared<T: Real> {
+    pub keys: Aligned<T>,
+    pub values: Aligned<T>,
 }
 
 fn numbers<T: Real>(v: &[f64]) -> Vec<T> {

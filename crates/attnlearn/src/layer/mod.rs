@@ -100,6 +100,9 @@ impl Head {
     /// Refuses what does not fit scores of this kind.
     fn check(&self, scores: &Scores, place: &str) -> Result<()> {
         let bad = |problem: &str, remedy: &str| Err(Error::input(place, problem, remedy));
+        if scores.distances.is_some() {
+            return bad("its scores are free in the distance", "a layer has a rotation: take it from the student first");
+        }
         let Terms { query, key, gains, relative } = &self.terms;
         relative.as_ref().map_or(Ok(()), |relative| relative.check(place))?;
         let of_factors = query.is_some() || key.is_some() || gains.is_some();

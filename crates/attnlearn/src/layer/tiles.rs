@@ -8,7 +8,7 @@
 //!
 //! No tile of queries knows of another: they are shared out to all threads, with the same bits on any number of them.
 
-use super::forward::{Evaluator, HeadWeights};
+use super::forward::{Evaluator, HeadWeights, Shared};
 use crate::linalg::Aligned;
 use crate::linalg::lanes::{LANES, Real, chunks, vectorised};
 use crate::linalg::product::{Finish, Panel, Place, Start, apply_matrix, product};
@@ -36,13 +36,6 @@ struct Scratch<T: Real> {
     scale: Aligned<T>,
     /// `[QUERIES][d_out]`: v.
     sums: Aligned<T>,
-}
-
-/// Keys and values of all tokens for one head, which threads share.
-#[derive(Default)]
-pub(super) struct Shared<T: Real> {
-    keys: Aligned<T>,
-    values: Aligned<T>,
 }
 
 impl<T: Real> Evaluator<T> {

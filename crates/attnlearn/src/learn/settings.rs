@@ -246,7 +246,7 @@ impl Settings {
             None if self.causal => Mask::Causal,
             None => Mask::None,
         };
-        Scores { mask, rotation: self.rotation.clone(), norm: self.norm }
+        Scores { mask, rotation: self.rotation.clone(), norm: self.norm, distances: None }
     }
 
     fn sculpt(&self, source: &dyn ExampleSource) -> Result<ValidSettings> {

@@ -2,7 +2,7 @@
 
 use super::symmetric::Field;
 use faer::Side;
-use faer::linalg::solvers::Solve;
+use faer::linalg::solvers::{Solve, SolveLstsq};
 pub use faer::{Mat, MatRef};
 use rayon::prelude::*;
 
@@ -80,6 +80,31 @@ pub fn solve_spd(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
             return Mat::from_fn(n, b.ncols(), |_, _| f64::NAN);
         }
     }
+}
+
+/// `X` of least `‖AX − B‖`, and of those the smallest: singular values of `A` below `cut` times the largest count as none. `None` if there are numbers that are not
+/// finite.
+pub fn least_squares(a: MatRef<'_, f64>, b: MatRef<'_, f64>, cut: f64) -> Option<Mat<f64>> {
+    let svd = a.thin_svd().ok()?;
+    let s = svd.S().column_vector();
+    let largest = (0..s.nrows()).map(|j| s[j]).fold(0.0, f64::max);
+    let mut x = svd.U().transpose() * b;
+    for j in 0..x.nrows() {
+        let scale = if s[j] > cut * largest { 1.0 / s[j] } else { 0.0 };
+        (0..x.ncols()).for_each(|e| x[(j, e)] *= scale);
+    }
+    Some(svd.V() * x)
+}
+
+/// `X` of least `‖AX − B‖` for an `A` of full column rank, by a QR decomposition.
+pub fn full_rank_least_squares(a: MatRef<'_, f64>, b: MatRef<'_, f64>) -> Mat<f64> {
+    a.qr().solve_lstsq(b)
+}
+
+/// `A⁻¹`; `None` if it is singular to rounding.
+pub fn inverse(a: MatRef<'_, f64>) -> Option<Mat<f64>> {
+    let inverse = a.partial_piv_lu().solve(Mat::<f64>::identity(a.nrows(), a.nrows()));
+    inverse.norm_l2().is_finite().then_some(inverse)
 }
 
 /// Eigenvalues in increasing order and the matching orthonormal eigenvectors (columns) of a symmetric matrix;

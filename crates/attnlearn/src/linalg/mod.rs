@@ -12,5 +12,8 @@ pub mod symmetric;
 
 pub(crate) use aligned::Aligned;
 pub(crate) use assignment::assign;
-pub use dense::{Mat, MatRef, frobenius, from_row_major, inner, row_major, solve_spd, spread, staggered, symmetric_eigen};
+pub use dense::{
+    Mat, MatRef, frobenius, from_row_major, full_rank_least_squares, inner, inverse, least_squares, row_major, solve_spd, spread,
+    staggered, symmetric_eigen,
+};
 pub use moments::Moments;

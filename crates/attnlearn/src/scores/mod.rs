@@ -11,18 +11,21 @@
 //! | `seen(a)` | all keys, those up to `a`, or a window of them | [`Mask`] |
 //! | `R_a` | rotary positions: pairs of coordinates turned by `ω_j a` | [`Rotation`] |
 //! | `N_γ` | query/key norms: `γ ∘ q / rms(q)` | [`norm`] |
+//! | `K_m` | matrices that are free, one for every function of the distance, while pairs are looked for | [`Distances`] |
 //! | `β` | a relative bias: a table of distances, or a slope | [`Relative`] |
 //!
 //! A head without rotation and norm has the bilinear score `x_a Θ z_bᵀ`, `Θ = ABᵀ`, and its query bias is the key bias `c = B a°`. The rest of the crate
 //! asks a [`Scores`] for what it needs: the keys that a query sees, and the map [`Inner`] from raw queries and keys to those whose inner products are logits, with its derivative and
 //! adjoint. Vectors may be interleaved, as panels are: see [`Inner`].
 
+mod distances;
 pub mod inner;
 mod mask;
 pub mod norm;
 mod relative;
 mod rotation;
 
+pub use distances::Distances;
 pub use inner::Inner;
 pub use mask::Mask;
 pub use relative::Relative;
@@ -40,6 +43,8 @@ pub struct Scores {
     pub rotation: Option<Rotation>,
     /// Query/key norms: the `ε` beside the mean square.
     pub norm: Option<f64>,
+    /// Functions of the distance with matrices that are free, in place of a rotation: for students on their way to one.
+    pub distances: Option<Distances>,
 }
 
 impl From<Mask> for Scores {
@@ -51,12 +56,12 @@ impl From<Mask> for Scores {
 impl Scores {
     /// Bilinear scores under a mask.
     pub const fn of(mask: Mask) -> Self {
-        Self { mask, rotation: None, norm: None }
+        Self { mask, rotation: None, norm: None, distances: None }
     }
 
     /// Whether scores are `x_a Θ z_bᵀ + ⟨c, z_b⟩`, up to a relative bias: no rotation, no norm.
     pub fn is_bilinear(&self) -> bool {
-        self.rotation.is_none() && self.norm.is_none()
+        self.rotation.is_none() && self.norm.is_none() && self.distances.is_none()
     }
 
     /// Refuses what no head of dimension `r` can have.

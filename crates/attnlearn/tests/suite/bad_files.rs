@@ -323,8 +323,8 @@ fn not_a_layer() {
 
 #[test]
 fn layer_of_another_version() {
-    let metadata = r#"{"format":"attnlearn.layer","version":"2","mask":"none"}"#;
-    layer_refused(&zero_layer(metadata, &[("theta", &[1, 2, 2]), ("w", &[1, 2, 2])]), "is a layer of version 2");
+    let metadata = r#"{"format":"attnlearn.layer","version":"3","mask":"none"}"#;
+    layer_refused(&zero_layer(metadata, &[("theta", &[1, 2, 2]), ("w", &[1, 2, 2])]), "is a layer of version 3");
     let metadata = r#"{"format":"attnlearn.layer","mask":"none"}"#;
     layer_refused(&zero_layer(metadata, &[("theta", &[1, 2, 2]), ("w", &[1, 2, 2])]), "without a version");
 }

@@ -119,8 +119,7 @@ proptest! {
         let heads = (0..m as u64).map(|i| Head {
             theta: Theta::Dense(matrix(d, d, seed ^ i)),
             key_bias: (with_key_bias && i != 1).then(|| sized(d, seed ^ (i << 8))),
-            w: matrix(d, d_out, seed ^ (i << 16)),
-        });
+            w: matrix(d, d_out, seed ^ (i << 16)), terms: attnlearn::layer::Terms::default() });
         let bias = with_bias.then(|| sized(d_out, !seed));
         let mask = if causal { Mask::Causal } else { Mask::None };
         let layer = AttentionLayer::new(heads.collect(), bias, mask).expect("a valid layer");
@@ -405,11 +404,11 @@ fn inspection_tells_what_a_file_is() {
 }
 
 #[test]
-fn a_low_rank_head_is_saved_in_full() {
+fn factors_are_kept() {
     let factor = |first: f64| Mat::from_fn(3, 1, |i, _| first + i as f64);
     let theta = Theta::LowRank { a: factor(1.0), b: factor(-2.0) };
-    let head = Head { theta: theta.clone(), key_bias: None, w: Mat::from_fn(3, 3, |i, j| (i + j) as f64) };
+    let head = Head::factored(factor(1.0), factor(-2.0), Mat::from_fn(3, 3, |i, j| (i + j) as f64));
     let layer = AttentionLayer::new(vec![head], None, Mask::None).expect("a valid layer");
     let back = AttentionLayer::from_bytes(&layer.to_bytes(&notes(&[])).expect("bytes"), "layer").expect("readable");
-    assert_eq!(back.heads()[0].theta, Theta::Dense(theta.to_dense()));
+    assert_eq!(back.heads()[0].theta, theta);
 }

@@ -32,8 +32,8 @@ fn layers(seed: u64) -> Vec<AttentionLayer> {
         Form { scores: rotary(Mask::None, 10.0), groups: None, rank: Some(5), ..base.clone() },
         Form { scores: Scores { norm: Some(1e-6), ..rotary(Mask::Causal, 100.0) }, key_bias: true, ..base.clone() },
         Form { scores: Scores { norm: Some(0.1), ..Scores::of(Mask::None) }, groups: Some(1), ..base.clone() },
-        Form { scores: Scores::of(Mask::Window(2)), relative: Some(6), ..base.clone() },
-        Form { scores: Scores::of(Mask::None), relative: Some(4), key_bias: true, ..base.clone() },
+        Form { scores: Scores::of(Mask::Window(2)), relative: Some(6), rank: Some(2), ..base.clone() },
+        Form { scores: Scores::of(Mask::None), relative: Some(4), rank: Some(2), key_bias: true, ..base.clone() },
         Form { rank: Some(2), scores: Scores::of(Mask::Causal), groups: None, key_bias: true, ..base },
     ];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -49,6 +49,7 @@ impl Case {
                 },
                 key_bias: self.key_bias.then(|| numbers(rng, self.d)),
                 w: gaussian(rng, self.d, self.d_out) * faer::Scale(scale),
+                terms: attnlearn::layer::Terms::default(),
             })
             .collect();
         let bias = self.bias.then(|| numbers(rng, self.d_out));
@@ -121,8 +122,7 @@ proptest! {
             Head {
                 theta: Theta::Dense(Mat::from_fn(case.d, case.d, |i, j| theta[(i, j)] + last(j, u[i]))),
                 key_bias: Some(c),
-                w: head.w.clone(),
-            }
+                w: head.w.clone(), terms: attnlearn::layer::Terms::default() }
         }).collect();
         let shifted = AttentionLayer::new(shifted, layer.bias().map(<[f64]>::to_vec), case.mask).expect("valid");
         let mut x = case.inputs(20);

@@ -308,6 +308,7 @@ pub(crate) fn layer(mask: Mask, seed: u64) -> AttentionLayer {
         theta: Theta::LowRank { a: matrix(D, 3), b: matrix(D, 3) },
         key_bias: Some(matrix(D, 1).col_as_slice(0).to_vec()),
         w: matrix(D, 3) * matrix(3, D),
+        terms: attnlearn::layer::Terms::default(),
     });
     let heads = heads.collect();
     let bias = matrix(D, 1).col_as_slice(0).to_vec();
@@ -364,6 +365,7 @@ fn losses_are_seen_at_any_size() {
                 theta: Theta::Dense(head.theta.to_dense() * faer::Scale(if theta { by } else { 1.0 })),
                 key_bias: head.key_bias.as_ref().map(|c| c.iter().map(|c| by * c).collect()),
                 w: &head.w * faer::Scale(by),
+                terms: attnlearn::layer::Terms::default(),
             });
             AttentionLayer::new(heads.collect(), None, Mask::None).expect("finite")
         };
@@ -447,7 +449,9 @@ fn impossible_exports_are_refused() {
     // A product of factors that is not finite.
     let theta = Theta::LowRank { a: Mat::from_fn(D, 1, |_, _| 1e200), b: Mat::from_fn(D, 1, |_, _| 1e200) };
     let w = Mat::from_fn(D, D, |_, _| 1.0);
-    let layer = AttentionLayer::new(vec![Head { theta, key_bias: None, w }], None, Mask::None).expect("finite factors");
+    let layer =
+        AttentionLayer::new(vec![Head { theta, key_bias: None, w, terms: attnlearn::layer::Terms::default() }], None, Mask::None)
+            .expect("finite factors");
     let said = Projections::unfold(&layer, 2).expect_err("a refusal").to_string();
     assert!(said.contains("head 1") && said.contains('Θ'), "{said}");
 }
