@@ -7,6 +7,7 @@ mod python;
 mod rate;
 mod recover;
 mod sculpt;
+mod today;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -73,6 +74,8 @@ enum Bench {
     Recover(recover::RecoverArgs),
     /// Recovery of the layers of a real transformer.
     Real(recover::RealArgs),
+    /// Layers of today: causal rotary heads in key groups.
+    Today(today::TodayArgs),
     /// The Python package: overhead of its calls, import, memory, wheel, and the same jobs by hand.
     Python(python::PythonArgs),
 }
@@ -90,6 +93,7 @@ fn run(bench: &Bench) -> Result<(), String> {
         Bench::Features(args) => features::run(args),
         Bench::FeatureJob(args) => features::run_job(args),
         Bench::Recover(args) => recover::run(args),
+        Bench::Today(args) => today::run(args),
         Bench::Real(args) => recover::run_real(args),
         Bench::Python(args) => python::run(args),
     }

@@ -97,8 +97,13 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// At the point of a linearised student.
-    pub(crate) fn new<T: Field>(batch: &Batch<T>, form: &Form, linear: &Linearised<'_, T>) -> Self {
+    /// At the point of a linearised student, for any kind of scores.
+    pub(crate) fn at<T: Field>(batch: &Batch<T>, form: &Form, linear: &mut Linearised<'_, T>, elimination: &Elimination) -> Self {
+        if form.scores.is_bilinear() { Self::new(batch, form, linear) } else { Self::probed(form, linear, elimination) }
+    }
+
+    /// Of one whose scores are bilinear.
+    fn new<T: Field>(batch: &Batch<T>, form: &Form, linear: &Linearised<'_, T>) -> Self {
         let rows = batch.len() * batch.shape.k;
         // All positions of a sequence in turn: with a causal mask the first ones see little.
         let every = (rows.div_ceil(ROWS).max(1)..).find(|every| coprime(*every, batch.shape.k)).unwrap_or(1);
@@ -182,7 +187,9 @@ impl Metric {
     /// At the point of a linearised student whose scores are not bilinear, by probing: for outputs `u` of independent normal numbers `E (Jᵀu)(Jᵀu)ᵀ = JᵀP⊥J`, and
     /// a block of it is taken for `I ⊗ E GᵀG`, with `G` the part of `JᵀP⊥u` that it has, long side down; the matrices of functions of the distance for a product of three.
     pub(crate) fn probed<T: Field>(form: &Form, linear: &mut Linearised<'_, T>, elimination: &Elimination) -> Self {
-        let probes: Vec<Vec<f64>> = (0..PROBES).map(|probe| linear.projected_probe(elimination, probe as u64)).collect();
+        // Biases of queries have one number of a probe for every column, and need their own directions: with those of the factors steps get stuck.
+        let count = if form.shape(Part::QueryBias).0 > 0 { PROBES * form.r() } else { PROBES };
+        let probes: Vec<Vec<f64>> = (0..count).map(|probe| linear.projected_probe(elimination, probe as u64)).collect();
         let mut metric = Self { form: form.clone(), blocks: Vec::new() };
         for part in PARTS.into_iter().filter(|part| !matches!(part, Part::O | Part::Bias) && form.shape(*part).0 > 0) {
             let (rows, width) = (form.shape(part).0, form.shape(part).1 / form.count(part));
@@ -192,7 +199,7 @@ impl Metric {
                 for probe in &probes {
                     let g = form.view(part, probe).subcols(at * width, width);
                     let (left, right) = if columns { (g.transpose(), g) } else { (g, g.transpose()) };
-                    multiply(sum.as_mut(), true, 1.0 / PROBES as f64, left, right);
+                    multiply(sum.as_mut(), true, 1.0 / count as f64, left, right);
                 }
                 sum
             };
@@ -226,10 +233,10 @@ impl Metric {
             let blocks = (0..form.count(part)).map(|at| {
                 let columns = square(at, true) * faer::Scale(1.0 / rows as f64);
                 // A few numbers do not tell directions apart.
-                let told = rows * PROBES >= ENOUGH * width;
+                let told = rows * count >= ENOUGH * width;
                 if told { columns } else { Mat::from_fn(width, width, |i, j| if i == j { columns[(i, i)] } else { 0.0 }) }
             });
-            let least = if rows * PROBES >= ENOUGH * width { PROBED } else { UNTOLD };
+            let least = if rows * count >= ENOUGH * width { PROBED } else { UNTOLD };
             let sides = Side::of_heads(blocks.collect(), least).into_iter().enumerate();
             metric.blocks.extend(sides.map(|(at, columns)| Block { part, at, tokens: None, columns }));
         }

@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn forward_is_that_of_the_layer() {
-        for (seed, form) in forms().into_iter().enumerate() {
+        for (seed, form) in forms().into_iter().filter(|form| form.functions() == 0).enumerate() {
             let (student, x, _) = setting(&form, seed as u64);
             let expected = student.layer().unwrap().forward(K, &x);
             for (y, expected) in outputs(&student, &student.values, &x).iter().zip(&expected) {

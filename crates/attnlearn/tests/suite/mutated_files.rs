@@ -6,7 +6,7 @@ use crate::common::plain::{self, Plain};
 use crate::common::*;
 use attnlearn::data::{Block, ExampleFile, ExampleSource, InputFile};
 use attnlearn::inspect::FileSummary;
-use attnlearn::layer::{AttentionLayer, Mask};
+use attnlearn::layer::AttentionLayer;
 use attnlearn::linalg::Mat;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -207,7 +207,7 @@ impl Newton {
 
     /// A step that leads downhill, if there is one.
     fn take(&mut self, way: Way, at: At<'_>, damping: &LevenbergSettings) -> Result<Option<Taken<Vec<f64>>>> {
-        let At { student, examples, elimination, linear, error, right, fixed, limits } = at;
+        let At { student, examples, elimination, mut linear, error, right, fixed, limits } = at;
         let (form, elimination, products) = (&student.form, &elimination, &mut self.products);
         let moved = |step: &[f64]| moved(student, examples, step);
         match way {
@@ -219,7 +219,7 @@ impl Newton {
                 self.levenberg.step(error, &mut solver, moved, damping)
             }
             Way::Double => {
-                let metric = Metric::new(examples, form, &linear);
+                let metric = Metric::at(examples, form, &mut linear, elimination);
                 let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
                 self.levenberg.step(error, &mut solver, moved, damping)
             }
@@ -227,8 +227,8 @@ impl Newton {
                 drop(linear);
                 let single = examples.cast::<f32>();
                 let values: Vec<f32> = student.values.iter().map(|v| *v as f32).collect();
-                let linear = Linearised::new(&single, form.clone(), &values);
-                let metric = Metric::new(&single, form, &linear);
+                let mut linear = Linearised::new(&single, form.clone(), &values);
+                let metric = Metric::at(&single, form, &mut linear, elimination);
                 let mut solver = Products { linear, elimination, metric, right, fixed, limits, products };
                 self.levenberg.step(error, &mut solver, moved, damping)
             }

@@ -280,15 +280,15 @@ fn eigenvectors(k: &[Mat<f64>], distances: &Distances, rotation: &Rotation, cut:
     }
     let eigen = Eigen::new_from_real(generator.as_ref()).ok()?;
     let (u, values) = (eigen.U(), eigen.S().column_vector());
-    let largest = (0..r).map(|i| values[i].re.hypot(values[i].im)).fold(0.0, f64::max);
-    let mut turns: Vec<usize> = (0..r).filter(|i| values[*i].im > 1e-14 * largest).collect();
+    // A pair of conjugates is two columns, however near to the real axis; only what is on it is one.
+    let mut turns: Vec<usize> = (0..r).filter(|i| values[*i].im > 0.0).collect();
     turns.sort_by(|a, b| values[*b].im.total_cmp(&values[*a].im));
     let column = |i: usize, imaginary: bool| {
         (0..r).map(|row| if imaginary { u[(row, i)].im } else { u[(row, i)].re }).collect::<Vec<f64>>()
     };
     // Fastest first; what is real turns too slowly to be seen, or not at all, and any basis will do.
     let mut pairs: Vec<[Vec<f64>; 2]> = turns.iter().take(n).map(|i| [column(*i, false), column(*i, true)]).collect();
-    let real = (0..r).filter(|i| values[*i].im.abs() <= 1e-14 * largest).map(|i| column(i, false));
+    let real = (0..r).filter(|i| values[*i].im.abs() <= 0.0).map(|i| column(i, false));
     let slower = turns.iter().skip(n).flat_map(|i| [column(*i, false), column(*i, true)]);
     let mut rest: Vec<Vec<f64>> = slower.chain(real).collect();
     while pairs.len() < n {

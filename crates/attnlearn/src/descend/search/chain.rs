@@ -2,6 +2,8 @@
 
 use crate::descend::optimise::adam::Adam;
 use crate::descend::optimise::newton::Newton;
+use crate::descend::pairs::extract::extract;
+use crate::descend::pairs::relax::relax;
 use crate::descend::search::plan::NORMS;
 use crate::descend::search::redundant::{Redundant, cheapest};
 use crate::descend::search::state::{Chain, Stage, last};
@@ -41,6 +43,7 @@ pub(crate) fn advance(task: &Task<'_>, chain: &mut Chain, stop: &(dyn Fn() -> bo
     match chain.stage {
         Stage::Over(..) => Ok(()),
         Stage::Descend(_) => descend(task, chain, stop),
+        Stage::Relax(_) => relaxed(task, chain, stop),
         Stage::Refine(_) => refine(task, chain, stop),
     }
 }
@@ -65,9 +68,34 @@ fn descend(task: &Task<'_>, chain: &mut Chain, stop: &(dyn Fn() -> bool + Sync))
             chain.descents += 1;
             descent(task, &chain.student, (chain.start, chain.redraws))
         } else {
-            Stage::Refine(Newton::new(&task.plan.newton))
+            match relax(&chain.student, task.examples.shape.k) {
+                Some(free) => Stage::Relax(Box::new((Newton::new(&task.plan.relaxed), free))),
+                None => Stage::Refine(Newton::new(&task.plan.newton)),
+            }
         };
     }
+    Ok(())
+}
+
+/// A step of Gauss–Newton with scores that are free in the distance; after the last the rotation behind them, and a refinement.
+fn relaxed(task: &Task<'_>, chain: &mut Chain, stop: &(dyn Fn() -> bool + Sync)) -> Result<()> {
+    let Stage::Relax(going) = &mut chain.stage else { return Ok(()) };
+    let (newton, free) = going.as_mut();
+    let examples = task.refine();
+    if newton.step(free, examples, task.variance, &task.plan.relaxed, &[], &|_| stop())?.is_none() {
+        return Ok(());
+    }
+    let rotation = task.form.scores.rotation.as_ref();
+    if let Some(mut found) = rotation.and_then(|rotation| extract(free, rotation)) {
+        examples.refit(&task.form, &mut found.values)?;
+        // What free scores have come to nothing with is no reason to lose what descent has found.
+        examples.refit(&task.form, &mut chain.student.values)?;
+        let error = |student: &Student<f64>| examples.error(&task.form, &student.values);
+        if error(&found) < error(&chain.student) {
+            chain.student = found;
+        }
+    }
+    chain.stage = Stage::Refine(Newton::new(&task.plan.newton));
     Ok(())
 }
 

@@ -483,7 +483,7 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
 mod tests {
     use super::*;
     use crate::data::InputDistribution;
-    use crate::scores::Mask;
+    use crate::scores::{Mask, Rotation};
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
@@ -536,6 +536,51 @@ mod tests {
         assert_eq!(outcome.layer.heads().len(), 2);
         assert!(distance.worst_theta() < 1e-8 && distance.worst_w() < 1e-8, "{distance:?}");
         assert!(outcome.tries[outcome.chosen].held_out < 1e-18);
+    }
+
+    /// Rotary heads in groups come back with all their distances: slow pairs, partial rotation, windows, biases; large students and small ones.
+    #[test]
+    fn rotary_heads_are_recovered() {
+        let rotary =
+            |base: f64, turned: usize, mask: Mask| Scores { rotation: Some(Rotation::of_base(base, turned)), ..Scores::of(mask) };
+        let base = Form {
+            d: 16,
+            d_out: 16,
+            heads: 4,
+            rank: Some(4),
+            value_rank: Some(4),
+            groups: Some(2),
+            key_bias: false,
+            relative: None,
+            bias: false,
+            scores: rotary(1e4, 4, Mask::Causal),
+        };
+        let forms = [
+            base.clone(),
+            Form { scores: rotary(1e4, 4, Mask::Window(6)), groups: Some(1), heads: 2, ..base.clone() },
+            Form { scores: rotary(100.0, 2, Mask::Causal), ..base.clone() },
+            Form { d: 48, d_out: 48, rank: Some(8), value_rank: Some(8), heads: 4, scores: rotary(1e4, 8, Mask::Causal), ..base },
+        ];
+        for (seed, form) in forms.into_iter().enumerate() {
+            let teacher = Student::<f64>::random(form.clone(), 2.0, &mut ChaCha8Rng::seed_from_u64(seed as u64)).unwrap();
+            let layer = teacher.layer().unwrap();
+            let n = 30 * form.unknowns() / (12 * form.d_out);
+            let (train, none) = examples(&layer, 12, n, seed as u64 + 1).split_at(n);
+            let prepared = Prepared::new(train, none).unwrap();
+            let wanted = Wanted {
+                heads: HeadCount::Given(form.heads),
+                rank: Rank::Given(form.r()),
+                value_rank: Rank::Given(form.s()),
+                biases: Choice::No,
+                groups: form.groups,
+                scores: form.scores.clone(),
+                ..Wanted::default()
+            };
+            let outcome = Learner::new(&prepared, wanted).unwrap().finish(&|| false).unwrap();
+            let distance = layer.distance_within(&outcome.layer, 12).unwrap();
+            let nmse = outcome.tries[outcome.chosen].nmse;
+            assert!(distance.worst_theta() < 1e-6 && distance.worst_w() < 1e-6, "{form:?}: NMSE {nmse:.1e}, {distance:?}");
+        }
     }
 
     #[test]

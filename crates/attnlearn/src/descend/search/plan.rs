@@ -50,6 +50,9 @@ const FINER: f64 = 0.25;
 const MORE_DESCENTS: usize = 2;
 const BETWEEN: (f64, f64) = (1e-4, 3e-2);
 
+/// Share of unexplained variance at which free scores say what they can of a rotation: what is left is for the rotary student itself.
+const RELAXED: f64 = 1e-17;
+
 /// What sizes decide.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -58,6 +61,8 @@ pub(crate) struct Plan {
     /// Of a large student.
     batch: usize,
     pub(crate) newton: NewtonSettings,
+    /// While scores are free in the distance.
+    pub(crate) relaxed: NewtonSettings,
     /// Sequences for Gauss–Newton.
     pub(crate) refine: usize,
     /// Refinements in all.
@@ -82,6 +87,7 @@ impl Plan {
             large,
             batch,
             newton: NewtonSettings { goal: settings.goal, steps: if large { 25 } else { 80 }, ..NewtonSettings::default() },
+            relaxed: NewtonSettings { goal: settings.goal.max(RELAXED), steps: 25, ..NewtonSettings::default() },
             refine,
             most: most as usize,
         }

@@ -3,6 +3,7 @@
 use crate::descend::optimise::adam::Adam;
 use crate::descend::optimise::levenberg::Stop;
 use crate::descend::optimise::newton::Newton;
+use crate::descend::pairs::relax::relax;
 use crate::descend::search::redundant::Redundant;
 use crate::descend::sharp::Readings;
 use crate::engine::student::{Form, Student};
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub enum Stage {
     /// Adam.
     Descend(Box<(Adam<f32>, Student<f32>)>),
+    /// Gauss–Newton for scores that are free in the distance, which a rotation is found in afterwards.
+    Relax(Box<(Newton, Student<f64>)>),
     /// Gauss–Newton.
     Refine(Newton),
     /// Waiting for the others, having ended like this.
@@ -73,6 +76,7 @@ impl Chain {
     fn nmse(&self) -> f64 {
         match &self.stage {
             Stage::Descend(descent) => descent.0.nmse,
+            Stage::Relax(relaxed) => last(&relaxed.0),
             Stage::Refine(newton) => last(newton),
             Stage::Over(_, nmse) => *nmse,
         }
@@ -85,12 +89,17 @@ impl Chain {
         }
     }
 
-    /// Whether it can be one of students of this form, and so many examples that descent sees.
-    fn fits(&self, form: &Form, examples: usize) -> bool {
+    /// Whether it can be one of students of this form, and so many examples of so many tokens that descent sees.
+    fn fits(&self, form: &Form, (examples, k): (usize, usize)) -> bool {
         let stage = match &self.stage {
             Stage::Descend(descent) => {
                 let (adam, student) = descent.as_ref();
                 student.form == *form && student.values.len() == form.len() && adam.fits(form, examples)
+            }
+            Stage::Relax(relaxed) => {
+                let (newton, student) = relaxed.as_ref();
+                let expected = is_whole(&self.student, form).then(|| relax(&self.student, k)).flatten();
+                expected.is_some_and(|expected| is_whole(student, &expected.form)) && newton.fits(&student.form)
             }
             Stage::Refine(newton) => newton.fits(form),
             Stage::Over(_, nmse) => !nmse.is_nan(),
@@ -134,8 +143,8 @@ impl State {
         Self { chains: vec![first], starts: 1, refined: 0, best: None, ends: Vec::new(), end: None, done: false }
     }
 
-    /// Whether it can be one of a search for students of this form, with so many examples that descent sees and at most so many chains.
-    pub(crate) fn fits(&self, form: &Form, examples: usize, crowd: usize) -> bool {
+    /// Whether it can be one of a search for students of this form, with so many examples of so many tokens that descent sees and at most so many chains.
+    pub(crate) fn fits(&self, form: &Form, examples: (usize, usize), crowd: usize) -> bool {
         let chains = !self.chains.is_empty() && self.chains.len() <= crowd && self.chains.iter().all(|c| c.fits(form, examples));
         let best = self.best.as_ref().is_none_or(|best| is_whole(&best.student, form));
         let ended = self.end.as_ref().is_none_or(|(_, newton)| newton.fits(form) && self.best.is_some());
@@ -151,7 +160,7 @@ impl State {
         }
         let refined = self.chains.iter().filter_map(|chain| match &chain.stage {
             Stage::Refine(newton) => newton.history.last().map(|nmse| (*nmse, &chain.student)),
-            Stage::Descend(_) | Stage::Over(..) => None,
+            Stage::Descend(_) | Stage::Relax(_) | Stage::Over(..) => None,
         });
         let bases = self.chains.iter().filter_map(|chain| chain.base.as_ref());
         bases.chain(&self.best).map(Found::with_error).chain(refined).min_by(|a, b| a.0.total_cmp(&b.0))

@@ -3,6 +3,7 @@
 //! ```text
 //! start:    random heads
 //! descend:  Adam in single precision; small students by the evidence, which few examples suffice for, large ones on small batches
+//! relax:    rotary students: Gauss–Newton with scores that are free in the distance, and the rotation behind them (`pairs`)
 //! refine:   Gauss–Newton in double precision
 //! judge:    exact: done.  Stalled: another start; of a large student the head whose removal costs least is drawn anew, and on.
 //! end:      what is left unexplained is refined on all examples
@@ -58,7 +59,7 @@ impl<'a> Run<'a> {
         state: State,
     ) -> Result<Option<Self>> {
         let task = Task::new(examples, plain, form, settings)?;
-        let fits = state.fits(&task.form, task.single.len(), task.plan.crowd());
+        let fits = state.fits(&task.form, (task.single.len(), task.examples.shape.k), task.plan.crowd());
         Ok(fits.then_some(Self { task, state }))
     }
 
