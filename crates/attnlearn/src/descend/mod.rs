@@ -16,5 +16,6 @@ pub use optimise::levenberg::Stop;
 pub use optimise::newton::{Newton, NewtonSettings, Seen};
 pub use search::learner::{Choice, HeadCount, Learner, Outcome, Prepared, Rank, Try, Wanted};
 pub use search::plan::StrategySettings;
-pub use search::strategy::{Chain, End, Found, Run, Stage, State};
+pub use search::state::{Chain, End, Found, Stage, State};
+pub use search::strategy::Run;
 pub use units::whitening::Whitening;

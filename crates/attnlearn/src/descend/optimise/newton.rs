@@ -261,7 +261,6 @@ impl Newton {
             goal: goal * variance,
             progress: settings.progress,
             crawl: Some(Crawl { below: settings.near * variance, leaves: settings.quadratic, patience }),
-            first: settings.damping,
             // The distance says how much to damp; later steps have learnt it from one another.
             begin: if only_way || self.history.len() == 1 { nmse.sqrt() } else { f64::INFINITY },
             least_risen: 1e-12,

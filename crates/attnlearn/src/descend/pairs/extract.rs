@@ -15,6 +15,8 @@
 //! has the `g_j` for eigenvectors, fastest pairs first; `H` is least squares. What the functionals cannot tell apart, pairs that hardly turn, makes no difference to the `K_m`. Then all is refined: by Gauss–Newton for `G` and `H` together
 //! where heads are narrow, by least squares for one and the other in turn where they are wide.
 
+use crate::Result;
+use crate::descend::optimise::levenberg::{Fall, LeastSquares, LevenbergSettings, Solution, Solver, descend};
 use crate::engine::student::{Form, PARTS, Part, Student};
 use crate::linalg::{Mat, MatRef, frobenius, full_rank_least_squares, inverse, least_squares};
 use crate::scores::{Distances, Rotation, Scores};
@@ -30,8 +32,22 @@ const MOST: usize = 1100;
 const STEPS: usize = 30;
 const EXACT: f64 = 1e-15;
 
-/// λ of the refinement: the first, and what it is multiplied by after success and failure.
-const DAMPING: (f64, f64, f64) = (1e-6, 0.1, 10.0);
+/// How a refinement is damped: it begins near its end.
+fn damping() -> LevenbergSettings {
+    LevenbergSettings {
+        steps: STEPS,
+        goal: EXACT,
+        progress: 0.0,
+        first: 1e-6,
+        least: 0.0,
+        least_risen: 0.0,
+        largest: f64::INFINITY,
+        fall: Fall::By(0.1),
+        rise: 10.0,
+        failures: 5,
+        ..LevenbergSettings::default()
+    }
+}
 
 /// The rotary student that says what a relaxed one says, or nearly; `None` where numbers are not finite, or heads have lost a dimension.
 pub(crate) fn extract(relaxed: &Student<f64>, rotation: &Rotation) -> Option<Student<f64>> {
@@ -117,11 +133,15 @@ impl Pairs {
             error.is_finite().then_some(Self { n: rotation.frequencies.len(), g, h, error })
         });
         let best = guesses.min_by(|a, b| a.error.total_cmp(&b.error))?;
-        Some(if 2 * best.g.nrows() * best.g.ncols() <= MOST { best.refined(k, s, size) } else { best.in_turns(k, s, size) })
+        if 2 * best.g.nrows() * best.g.ncols() > MOST {
+            return Some(best.in_turns(k, s, size));
+        }
+        let error = best.error;
+        descend(&Both { k, s, size }, (best, error), &damping()).ok().map(|found| found.point)
     }
 
     /// Pairs of `G` and `H` alike in size, and coordinates that stand still: only their products count.
-    fn balance(&mut self) {
+    fn balanced(mut self) -> Self {
         let (r, n) = (self.g.ncols(), self.n);
         for columns in (0..n).map(|j| vec![j, j + n]).chain((2 * n..r).map(|j| vec![j])) {
             let norm = |m: &Mat<f64>| columns.iter().map(|c| (0..r).map(|i| m[(i, *c)].powi(2)).sum::<f64>()).sum::<f64>().sqrt();
@@ -131,57 +151,6 @@ impl Pairs {
                     (0..r).for_each(|i| (self.g[(i, c)], self.h[(i, c)]) = (self.g[(i, c)] * share, self.h[(i, c)] / share));
                 }
             }
-        }
-    }
-
-    /// Gauss–Newton for both, by a QR decomposition: normal equations would square a condition that slow pairs make bad.
-    fn refined(mut self, k: &[Mat<f64>], s: &[Mat<f64>], size: f64) -> Self {
-        let r = self.g.nrows();
-        let (mut lambda, unknowns) = (DAMPING.0, 2 * r * r);
-        for _ in 0..STEPS {
-            if self.error < EXACT {
-                break;
-            }
-            self.balance();
-            let rows = k.len() * r * r;
-            let mut jacobian = Mat::<f64>::zeros(rows + unknowns, unknowns);
-            let mut right = Mat::<f64>::zeros(rows + unknowns, 1);
-            for (m, (k, s)) in k.iter().zip(s).enumerate() {
-                let (sh, gs) = (s * self.h.transpose(), &self.g * s);
-                let miss = k - &self.g * &sh;
-                for a in 0..r {
-                    for b in 0..r {
-                        let row = (m * r + a) * r + b;
-                        right[(row, 0)] = miss[(a, b)];
-                        for c in 0..r {
-                            jacobian[(row, a * r + c)] = sh[(c, b)];
-                            jacobian[(row, r * r + b * r + c)] = gs[(a, c)];
-                        }
-                    }
-                }
-            }
-            let scales: Vec<f64> = (0..unknowns)
-                .map(|j| (0..rows).map(|i| jacobian[(i, j)].powi(2)).sum::<f64>().sqrt().max(f64::MIN_POSITIVE))
-                .collect();
-            (0..unknowns).for_each(|j| (0..rows).for_each(|i| jacobian[(i, j)] /= scales[j]));
-            let mut better = None;
-            for _ in 0..5 {
-                (0..unknowns).for_each(|j| jacobian[(rows + j, j)] = lambda.sqrt());
-                let step = full_rank_least_squares(jacobian.as_ref(), right.as_ref());
-                let moved = |from: &Mat<f64>, first: usize| {
-                    Mat::from_fn(r, r, |i, j| from[(i, j)] + step[(first + i * r + j, 0)] / scales[first + i * r + j])
-                };
-                let (g, h) = (moved(&self.g, 0), moved(&self.h, r * r));
-                let error = miss(k, s, &g, &h, size);
-                if error < self.error {
-                    better = Some(Self { n: self.n, g, h, error });
-                    break;
-                }
-                lambda *= DAMPING.2;
-            }
-            let Some(better) = better else { break };
-            self = better;
-            lambda *= DAMPING.1;
         }
         self
     }
@@ -199,6 +168,71 @@ impl Pairs {
             self = better;
         }
         self
+    }
+}
+
+/// Least squares for `G` and `H` at once.
+struct Both<'a> {
+    k: &'a [Mat<f64>],
+    s: &'a [Mat<f64>],
+    size: f64,
+}
+
+impl LeastSquares for Both<'_> {
+    type Point = Pairs;
+
+    fn linearise(&self, at: &Pairs) -> Result<impl Solver> {
+        let Pairs { g, h, .. } = at.clone().balanced();
+        let r = g.nrows();
+        let (rows, unknowns) = (self.k.len() * r * r, 2 * r * r);
+        let mut jacobian = Mat::<f64>::zeros(rows + unknowns, unknowns);
+        let mut right = Mat::<f64>::zeros(rows + unknowns, 1);
+        for (m, (k, s)) in self.k.iter().zip(self.s).enumerate() {
+            let (sh, gs) = (s * h.transpose(), &g * s);
+            let miss = k - &g * &sh;
+            for a in 0..r {
+                for b in 0..r {
+                    let row = (m * r + a) * r + b;
+                    right[(row, 0)] = miss[(a, b)];
+                    for c in 0..r {
+                        jacobian[(row, a * r + c)] = sh[(c, b)];
+                        jacobian[(row, r * r + b * r + c)] = gs[(a, c)];
+                    }
+                }
+            }
+        }
+        let scales: Vec<f64> = (0..unknowns)
+            .map(|j| (0..rows).map(|i| jacobian[(i, j)].powi(2)).sum::<f64>().sqrt().max(f64::MIN_POSITIVE))
+            .collect();
+        (0..unknowns).for_each(|j| (0..rows).for_each(|i| jacobian[(i, j)] /= scales[j]));
+        Ok(Decomposed { jacobian, right, scales })
+    }
+
+    fn moved(&self, at: &Pairs, step: &[f64]) -> Option<(Pairs, f64)> {
+        let Pairs { n, g, h, .. } = at.clone().balanced();
+        let r = g.nrows();
+        let moved = |from: &Mat<f64>, first: usize| Mat::from_fn(r, r, |i, j| from[(i, j)] + step[first + i * r + j]);
+        let (g, h) = (moved(&g, 0), moved(&h, r * r));
+        let error = miss(self.k, self.s, &g, &h, self.size);
+        Some((Pairs { n, g, h, error }, error))
+    }
+}
+
+/// `‖Jδ − r‖² + λ‖δ‖²`, columns of `J` being of size 1, by a QR decomposition: normal equations would square a condition that slow pairs make bad.
+struct Decomposed {
+    /// With room for `√λ` below.
+    jacobian: Mat<f64>,
+    right: Mat<f64>,
+    scales: Vec<f64>,
+}
+
+impl Solver for Decomposed {
+    fn solve(&mut self, lambda: f64) -> Result<Option<Solution>> {
+        let rows = self.jacobian.nrows() - self.scales.len();
+        (0..self.scales.len()).for_each(|j| self.jacobian[(rows + j, j)] = lambda.sqrt());
+        let step = full_rank_least_squares(self.jacobian.as_ref(), self.right.as_ref());
+        let step = self.scales.iter().enumerate().map(|(j, scale)| step[(j, 0)] / scale).collect();
+        Ok(Some(Solution { step, exact: true }))
     }
 }
 

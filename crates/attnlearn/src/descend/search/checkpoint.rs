@@ -9,7 +9,8 @@
 
 use crate::descend::search::learner::{Learner, Prepared, Try, Wanted};
 use crate::descend::search::plan::StrategySettings;
-use crate::descend::search::strategy::{Run, State};
+use crate::descend::search::state::State;
+use crate::descend::search::strategy::Run;
 use crate::engine::student::Form;
 use crate::files::write_atomically;
 use crate::hash::Hash;

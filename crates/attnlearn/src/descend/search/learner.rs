@@ -13,7 +13,8 @@
 use crate::data::Shape;
 use crate::descend::search::fewer::fewer;
 use crate::descend::search::plan::StrategySettings;
-use crate::descend::search::strategy::{End, Run};
+use crate::descend::search::state::End;
+use crate::descend::search::strategy::Run;
 use crate::descend::units::whitening::Whitening;
 use crate::engine::batch::Batch;
 use crate::engine::student::{Form, Student};

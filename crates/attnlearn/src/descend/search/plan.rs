@@ -39,6 +39,9 @@ pub(crate) fn is_plain(start: usize) -> bool {
     (start / 2).is_multiple_of(2)
 }
 
+/// Chains of a crowd of small students, at most.
+const CROWD: usize = 16;
+
 /// η of the first descent of a large student, and what it is multiplied by for one that follows.
 const RATE: f64 = 0.08;
 const FINER: f64 = 0.25;
@@ -88,6 +91,11 @@ impl Plan {
             refine,
             most: most as usize,
         }
+    }
+
+    /// Chains of a crowd, at most.
+    pub(crate) fn crowd(&self) -> usize {
+        if self.large { 1 } else { CROWD }
     }
 
     /// Whether a descent that ended at such an error should be followed by another: far from the end, and yet too near for a floor.
