@@ -135,7 +135,7 @@ impl Plan {
     /// Compares.
     pub fn run(self, session: &Session) -> Result<Ending> {
         let (console, settings) = (&session.console, &self.settings);
-        let comparison = Comparison::new(&self.reference, &self.layer, settings.tolerance)?;
+        let comparison = Comparison::new(&self.reference, &self.layer, settings.tolerance, settings.k)?;
         let functional = {
             let bar = session.bar(settings.examples, "sequences");
             let (k, inputs, n, seed) = (settings.k, settings.inputs, settings.examples, settings.seed);

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::{interrupt, output, page, values};
 use attnlearn::Result;
 use attnlearn::data::InputDistribution;
-use attnlearn::layer::AttentionLayer;
+use attnlearn::layer::{AttentionLayer, DISTANCES};
 use attnlearn::learn::{self, Answer, Checkpointing, Heads, Method, Report, Settings};
 use attnlearn::linalg::Mat;
 use attnlearn::teacher::{TeacherSpec, TeacherStream};
@@ -103,8 +103,9 @@ impl Plan {
         ));
         let answer = self.learning.run(&self.examples, &LearnWatch::new(session))?;
 
-        let compare =
-            |layer: Option<&AttentionLayer>| layer.map(|layer| Comparison::new(&self.teacher, layer, SAME_HEAD)).transpose();
+        let compare = |layer: Option<&AttentionLayer>| {
+            layer.map(|layer| Comparison::new(&self.teacher, layer, SAME_HEAD, DISTANCES)).transpose()
+        };
         let before = compare(answer.before_polish.as_ref().map(|own| &own.layer))?;
         let after = compare(answer.after_polish().map(|(layer, _)| layer))?;
         report::say_outcome(console, &answer);
@@ -224,7 +225,7 @@ mod tests {
                 seconds: 1.0,
                 details: Details::Phases(Box::new(phases.clone())),
             };
-            let compare = |layer: &AttentionLayer| Comparison::new(&teacher, layer, SAME_HEAD).expect("one shape");
+            let compare = |layer: &AttentionLayer| Comparison::new(&teacher, layer, SAME_HEAD, DISTANCES).expect("one shape");
             let before = compare(&answer.before_polish.as_ref().expect("given").layer);
             let after = compare(answer.layer.as_ref().expect("given"));
             let console = Console::new(Stream::Nowhere, false);

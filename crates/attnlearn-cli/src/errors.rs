@@ -18,10 +18,10 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Brings both layers into canonical form and matches their heads.
-    pub fn new(reference: &AttentionLayer, other: &AttentionLayer, tolerance: f64) -> Result<Self> {
+    /// Brings both layers into canonical form and matches their heads, by what sequences of `k` tokens show of them.
+    pub fn new(reference: &AttentionLayer, other: &AttentionLayer, tolerance: f64, k: usize) -> Result<Self> {
         let (reference, other) = (reference.canonical(tolerance), other.canonical(tolerance));
-        let distance = reference.layer.distance(&other.layer)?;
+        let distance = reference.layer.distance_within(&other.layer, k)?;
         Ok(Self { reference, other, distance })
     }
 

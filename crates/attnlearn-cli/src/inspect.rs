@@ -177,6 +177,9 @@ impl Args {
                 let heads = HeadSummary::of(&layer);
                 let thetas: Vec<Mat<f64>> = layer.heads().iter().map(|head| head.theta.to_dense()).collect();
                 let cosines = (thetas.len() <= MOST_COSINES).then(|| cosines(&thetas));
+                if let Some(scores) = scores(&layer) {
+                    console.say(&scores);
+                }
                 say_heads(console, &heads, cosines.as_deref());
                 if self.maps {
                     say_maps(console, &thetas);
@@ -214,11 +217,25 @@ impl Args {
     }
 }
 
+/// How scores are made, where they are more than Θ and a key bias.
+fn scores(layer: &AttentionLayer) -> Option<String> {
+    let scores = layer.scores();
+    let groups = layer.groups().iter().max().map_or(0, |most| most + 1);
+    let rotary = scores
+        .rotation
+        .as_ref()
+        .map(|rotation| format!("rotary positions of {} pairs (Θ is that of a token with itself)", rotation.frequencies.len()));
+    let shared = (groups < layer.heads().len()).then(|| format!("{groups} key groups"));
+    let norm = scores.norm.map(|_| "query/key norms".to_owned());
+    let relative = layer.heads().iter().any(|head| head.terms.relative.is_some()).then(|| "relative biases".to_owned());
+    let parts: Vec<String> = [rotary, shared, norm, relative].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("scores: {}", parts.join(", ")))
+}
+
 fn say_summary(console: &Console, summary: &FileSummary) {
     let what = match &summary.content {
         FileKind::Layer { m, d, d_out, mask, key_bias, bias } => {
             let yes = |yes: bool| if yes { "yes" } else { "no" };
-            let mask = format!("{mask:?}").to_lowercase();
             let (key_bias, bias) = (yes(*key_bias), yes(*bias));
             format!("layer: m = {m}, d = {d}, d_out = {d_out}, mask {mask}, key bias {key_bias}, output bias {bias}")
         }

@@ -35,7 +35,12 @@ pub fn fault(panic: &(dyn Any + Send)) -> PyErr {
 
 /// A setting as an argument: `value_rank`, `resume=True`, `memory 0.5`.
 pub fn argument(setting: &Setting) -> String {
-    let name = setting.name;
+    let name = match setting.name {
+        "rotation" => "rope",
+        "norm" => "qk_norm",
+        "relative" => "relative_bias",
+        name => name,
+    };
     match &setting.value {
         None => name.to_owned(),
         Some(Value::Switch(true)) => format!("{name}=True"),

@@ -114,12 +114,13 @@ impl Layer {
     /// Whether later tokens are hidden.
     #[getter]
     fn causal(&self) -> bool {
-        self.0.mask() == Mask::Causal
+        self.0.mask().is_causal()
     }
 
     /// Attention matrices, `[m, d, d]`.
     #[pyo3(signature = () -> "numpy.ndarray")]
     fn theta<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDyn<f64>>> {
+        self.0.require_plain("its attention is no matrix Θ; save it, and read its factors from the file").map_err(raise)?;
         let numbers = self.0.heads().iter().flat_map(|head| row_major(head.theta.to_dense().as_ref())).collect();
         array(py, numbers, &[self.heads(), self.d(), self.d()])
     }

@@ -9,6 +9,7 @@ use attnlearn::certify::{CertifySettings, certify as certify_layer};
 use attnlearn::data::{Block, ExampleSlices, ExampleSource, Reading, Shape, Watched, check_size};
 use attnlearn::descend::{Choice, Rank};
 use attnlearn::learn::{Answer, Checkpointing, Event, Method, Progress, Settings, Watch, describe};
+use attnlearn::scores::Rotation;
 use attnlearn::words::{duration, error, grouped};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -186,6 +187,16 @@ pub struct Wanted {
     #[pyo3(item)]
     causal: bool,
     #[pyo3(item)]
+    window: Option<usize>,
+    #[pyo3(item)]
+    kv_heads: Option<usize>,
+    #[pyo3(item)]
+    rotation: Option<Vec<f64>>,
+    #[pyo3(item)]
+    norm: Option<f64>,
+    #[pyo3(item)]
+    relative: bool,
+    #[pyo3(item)]
     noise: bool,
     #[pyo3(item)]
     time_limit: Option<f64>,
@@ -222,6 +233,11 @@ impl Wanted {
             value_rank: rank("value_rank", &self.value_rank)?,
             biases: self.biases.as_ref().map(|given| word("biases", given, &choices)).transpose()?,
             causal: self.causal,
+            window: self.window,
+            kv_heads: self.kv_heads,
+            rotation: self.rotation.clone().map(|frequencies| Rotation { frequencies }),
+            norm: self.norm,
+            relative: self.relative,
             noise: self.noise,
             time_limit: self.time_limit,
             polish: self.polish,

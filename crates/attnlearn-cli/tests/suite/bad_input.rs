@@ -94,6 +94,31 @@ fn shapes_of_layer_and_examples_differ() {
 }
 
 #[test]
+fn scores_that_cannot_be() {
+    let bench = bench();
+    bench.write("words.txt", b"1.0 fast");
+    bench.write("nan.txt", b"1.0 nan");
+    let learn = |flags: &str, said: &[&str]| {
+        bench.refused(&format!("learn good.npz -o l.safetensors {flags}"), said);
+        assert!(!bench.path("l.safetensors").exists());
+    };
+    learn("--heads 2 --rank 4 --kv-heads 3", &["--kv-heads", "2 heads cannot share 3 key heads"]);
+    learn("--heads 2 --rank 4 --kv-heads 0", &["--kv-heads", "cannot share 0"]);
+    learn("--rank 4 --kv-heads 2", &["--kv-heads", "number of heads", "--heads"]);
+    learn("--heads 2 --kv-heads 1", &["--rank", "dimension of a head"]);
+    learn("--heads 2 --rope 10000", &["--rope", "--rank"]);
+    learn("--heads 2 --rank 3 --rope 10000", &["--rope", "3 coordinates", "pairs"]);
+    learn("--heads 2 --rank 4 --rope -1", &["--rope"]);
+    learn("--heads 2 --rank 4 --rope 10000 --rope-dims 6", &["6 coordinates turn, a head has 4"]);
+    learn("--heads 2 --rank 4 --rope words.txt", &["words.txt", "fast"]);
+    learn("--heads 2 --rank 4 --rope nan.txt", &["nan.txt", "finite"]);
+    learn("--heads 2 --rank 4 --rope none.txt", &["none.txt"]);
+    learn("--heads 2 --rank 4 --qk-norm -1", &["--qk-norm"]);
+    learn("--heads 2 --window 0", &["window of 0 keys"]);
+    learn("--heads 2 --method sculpt --window 3", &["--window", "descend"]);
+}
+
+#[test]
 fn inputs_and_outputs_differ_in_length() {
     let bench = bench();
     let header = r#"{"x":{"dtype":"F64","shape":[3,2,2],"data_offsets":[0,96]},"y":{"dtype":"F64","shape":[2,2,2],"data_offsets":[96,160]}}"#;

@@ -2,9 +2,12 @@
 
 use crate::common::*;
 use attnlearn::data::ExampleFile;
-use attnlearn::engine::Batch;
-use attnlearn::layer::{AttentionLayer, Head, Mask};
+use attnlearn::engine::{Batch, Form, Student};
+use attnlearn::layer::{AttentionLayer, Head, Mask, Rotation, Scores};
 use attnlearn::linalg::Mat;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use std::collections::BTreeMap;
 
 /// Fields that every report of the learner has.
 const FIELDS: [&str; 15] = [
@@ -51,6 +54,41 @@ fn learn_recovers_the_layer_behind_a_file() {
     bench.good("generate -o fresh.npz --examples 2000 --k 3 --layer t.safetensors --seed 2");
     bench.good("verify l.safetensors fresh.npz --tolerance 1e-12");
     bench.good("inspect l.safetensors");
+}
+
+/// Heads as today's models have them: rotary, in groups, causal; told by flags, by a file of frequencies too, compared over the distances within a sequence.
+#[test]
+fn rotary_heads_in_groups_are_learned() {
+    let bench = Workbench::new();
+    let form = Form {
+        d: 12,
+        d_out: 12,
+        heads: 2,
+        rank: Some(4),
+        value_rank: Some(4),
+        groups: Some(1),
+        key_bias: false,
+        relative: None,
+        bias: false,
+        scores: Scores { rotation: Some(Rotation::of_base(1e4, 4)), ..Scores::of(Mask::Causal) },
+    };
+    let teacher = Student::<f64>::random(form, 2.0, &mut ChaCha8Rng::seed_from_u64(1)).expect("a valid form");
+    let teacher = teacher.layer().expect("finite numbers").to_bytes(&BTreeMap::new()).expect("a layer");
+    bench.write("t.safetensors", &teacher);
+    bench.write("frequencies.txt", b"1 0.01\n");
+    bench.good("generate -o e.npz --examples 300 --k 10 --layer t.safetensors --seed 2");
+    let said = bench.good("inspect t.safetensors").out;
+    assert!(said.contains("rotary positions of 2 pairs") && said.contains("1 key groups"), "{said}");
+    let learn = "learn e.npz --heads 2 --rank 4 --value-rank 4 --kv-heads 1 --causal --biases no -o";
+    bench.good(&format!("{learn} l.safetensors --rope 10000"));
+    bench.good(&format!("{learn} again.safetensors --rope frequencies.txt"));
+    assert_eq!(bench.read("l.safetensors"), bench.read("again.safetensors"));
+    let json = bench.good("compare t.safetensors l.safetensors --k 10 --quiet --json -").json();
+    assert!(json["worst_theta"].as_f64().expect("every head is there") < 1e-6, "{json}");
+    // What has no room for a rotation says so, and leaves nothing behind.
+    bench.refused("export l.safetensors -o model.safetensors --style gpt2", &["rotary positions"]);
+    bench.refused("check l.safetensors", &["rotary positions"]);
+    assert!(!bench.path("model.safetensors").exists());
 }
 
 #[test]

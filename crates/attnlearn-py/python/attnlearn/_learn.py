@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import tempfile
@@ -269,6 +270,23 @@ def _rank(given: Rank, name: str) -> str | None:
     return str(whole(given, name, 1))
 
 
+def _rotation(given: object, rank: object) -> list[float] | None:
+    """The frequencies of a rotation, one for every pair."""
+    if given is None:
+        return None
+    if isinstance(given, (int, float)):
+        base = real(given, "rope")
+        if not (math.isfinite(base) and base > 0):
+            raise ValueError(f"rope: a base of {base}; give a number above 0, 10000 say")
+        if not isinstance(rank, int) or rank < 2 or rank % 2:
+            raise ValueError(f"rope: heads of rank {rank!r} have no pairs of coordinates; give an even rank, or the frequencies")
+        return [base ** (-2 * j / rank) for j in range(rank // 2)]
+    frequencies = np.asarray(given, dtype=np.float64)
+    if frequencies.ndim != 1 or frequencies.size == 0 or not np.isfinite(frequencies).all():
+        raise ValueError("rope: the frequencies are not a list of finite numbers; give one for every pair")
+    return [float(frequency) for frequency in frequencies]
+
+
 def _biases(given: bool | str | None) -> str | None:
     return {True: "yes", False: "no"}[given] if isinstance(given, bool) else given
 
@@ -283,6 +301,11 @@ def learn_attention(
     value_rank: Rank = None,
     biases: bool | Literal["auto"] | None = None,
     causal: bool = False,
+    window: int | None = None,
+    kv_heads: int | None = None,
+    rope: float | ArrayLike | None = None,
+    qk_norm: float | None = None,
+    relative_bias: bool = False,
     noise: bool = False,
     polish: bool = True,
     linear_programs: bool = False,
@@ -321,6 +344,16 @@ def learn_attention(
         Whether the layer has key biases and an output bias (descent only).
     causal : bool, default=False
         Later tokens are hidden from earlier ones (descent only).
+    window : int, optional
+        How many of the last keys a query sees, itself among them (descent only).
+    kv_heads : int, optional
+        Key heads that all heads share in equal numbers; needs ``heads`` and ``rank`` (descent only).
+    rope : float or array of frequencies, optional
+        Rotary positions, by their base or with a frequency for every pair of coordinates, (j, j + pairs); needs ``rank`` (descent only).
+    qk_norm : float, optional
+        Queries and keys are divided by their root mean square, with this number beside the mean square (descent only).
+    relative_bias : bool, default=False
+        Heads have relative biases, a number for every distance (descent only).
     noise : bool, default=False
         Outputs are noisy: a layer that explains all but the noise counts as recovered, if what is left does not depend on the inputs; ``report["lack_of_fit"]``
         says what the tests found (descent only).
@@ -393,6 +426,11 @@ def learn_attention(
         "value_rank": _rank(value_rank, "value_rank"),
         "biases": _biases(biases),
         "causal": bool(causal),
+        "window": None if window is None else whole(window, "window", 1),
+        "kv_heads": None if kv_heads is None else whole(kv_heads, "kv_heads", 1),
+        "rotation": _rotation(rope, rank),
+        "norm": None if qk_norm is None else real(qk_norm, "qk_norm"),
+        "relative": bool(relative_bias),
         "noise": bool(noise),
         "time_limit": None if time_limit is None else real(time_limit, "time_limit"),
         "polish": bool(polish),

@@ -101,6 +101,7 @@ pub struct Conditions {
 impl Conditions {
     /// Of a layer whose sequences have `k` tokens.
     pub fn of(layer: &AttentionLayer, k: usize) -> Result<Self> {
+        layer.require_plain("the conditions are of layers with scores xᵀΘx′ alone")?;
         let thetas: Vec<Mat<f64>> = layer.heads().iter().map(|head| head.theta.to_dense()).collect();
         let ws: Vec<Mat<f64>> = layer.heads().iter().map(|head| head.w.clone()).collect();
         let heads = layer.heads().iter().map(|head| HeadMeasures::of(&head.theta, &head.w)).collect::<Result<Vec<_>>>()?;

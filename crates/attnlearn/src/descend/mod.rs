@@ -1,7 +1,7 @@
 //! The practical learner.
 //!
-//! [`units`] whitens tokens and balances outputs. [`optimise`] descends: Adam, then Gauss–Newton. [`pairs`] sees to rotary heads, [`sharp`] to heads that hide
-//! their logits. [`search`] starts, judges, draws heads anew and chooses among forms.
+//! `units` whitens tokens and balances outputs. `optimise` descends: Adam, then Gauss–Newton. `pairs` sees to rotary heads, `sharp` to heads that hide
+//! their logits. `search` starts, judges, draws heads anew and chooses among forms.
 
 pub(crate) mod optimise;
 pub(crate) mod pairs;

@@ -31,8 +31,9 @@ use std::path::Path;
 
 const FORMAT: &str = "attnlearn.layer";
 
-/// A tensor to be written.
+/// A tensor to be written, and a note in the metadata.
 type Named = (&'static str, Vec<usize>, Vec<f64>);
+type Note = (&'static str, String);
 
 impl AttentionLayer {
     /// Writes the layer to a safetensors file, with `notes` (its provenance, say) in the metadata.
@@ -82,7 +83,7 @@ impl AttentionLayer {
     }
 
     /// What attention is made of, `a` or `theta` first, and what of it stands in the metadata.
-    fn attention_tensors(&self) -> Result<(Vec<Named>, Vec<(&'static str, String)>)> {
+    fn attention_tensors(&self) -> Result<(Vec<Named>, Vec<Note>)> {
         let (m, d) = (self.heads.len(), self.d);
         let factors: Option<Vec<(&Mat<f64>, &Mat<f64>)>> = self.heads.iter().map(|head| head.theta.factors()).collect();
         let same = |factors: &Vec<(&Mat<f64>, &Mat<f64>)>| factors.iter().all(|(a, _)| a.ncols() == factors[0].0.ncols());

@@ -206,6 +206,22 @@ impl AttentionLayer {
         &self.scores
     }
 
+    /// Refuses a layer whose scores are not `x_a Θ_i x_b + ⟨c_i, x_b⟩` over all keys or those before: what is asked of it has no room for more. `remedy` says what to do.
+    pub fn require_plain(&self, remedy: &str) -> Result<()> {
+        let Scores { mask, rotation, norm, .. } = &self.scores;
+        let relative = self.heads.iter().any(|head| head.terms.relative.is_some());
+        let more = [
+            (rotation.is_some(), "rotary positions"),
+            (norm.is_some(), "query/key norms"),
+            (relative, "relative biases"),
+            (matches!(mask, Mask::Window(_)), "a window"),
+        ];
+        match more.iter().find(|(there, _)| *there) {
+            Some((_, what)) => Err(Error::input("layer", format!("has {what}"), remedy)),
+            None => Ok(()),
+        }
+    }
+
     /// Which keys a query may attend to.
     pub fn mask(&self) -> Mask {
         self.scores.mask

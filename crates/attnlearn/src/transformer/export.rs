@@ -81,6 +81,7 @@ impl Style {
 impl Projections {
     /// Weights of the layer with heads of dimension `r`, and what each head lost.
     pub fn unfold(layer: &AttentionLayer, r: usize) -> Result<(Self, Vec<Lost>)> {
+        layer.require_plain("the models that are written here have no place for it")?;
         let (d, d_out, m) = (layer.d(), layer.d_out(), layer.heads().len());
         if r == 0 {
             return Err(Error::input("head dimension", "it is 0", "give at least 1"));
@@ -131,6 +132,7 @@ impl Projections {
 
     /// The least head dimension at which nothing but rounding is lost in this style; none if the style cannot hold the layer.
     pub fn head_dim_for(layer: &AttentionLayer, style: Style) -> Result<Option<usize>> {
+        layer.require_plain("the models that are written here have no place for it")?;
         let (d, m) = (layer.d(), layer.heads().len());
         let allowed = |r: usize| style == Style::Factors || (d.is_multiple_of(r) && d / r >= m);
         let mut least = 1;

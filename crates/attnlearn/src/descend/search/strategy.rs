@@ -21,7 +21,7 @@
 //! them. Large students have one chain, whose every product is shared instead; until the search is over their outputs are balanced (`balance`).
 //!
 //! A [`Run`] goes on in small steps, and between two of them its [`State`] is all there is to know: to be kept, and continued bit for bit. What never
-//! changes is its [`Task`]; steps are functions of both, those of a chain in [`chain`](crate::descend::search::chain), those between rounds in [`round`].
+//! changes is its [`Task`]; steps are functions of both, those of a chain in [`chain`], those between rounds in [`round`].
 
 use crate::descend::search::plan::StrategySettings;
 use crate::descend::search::state::{End, Stage, State};
