@@ -192,3 +192,40 @@ class TestProgress:
     def test_nonsense_is_refused(self, examples):
         with pytest.raises(TypeError, match="progress"):
             learn_attention(*examples, progress="loud")
+
+
+def rotary_layer(X, A, B, V, O, frequencies):
+    """Causal rotary attention of heads that share one key head, as today's models write it: halves of a head are turned."""
+    n, k, _ = X.shape
+    angle = np.arange(k)[:, None] * np.asarray(frequencies)
+    cos, sin = np.cos(angle), np.sin(angle)
+
+    def turned(v):
+        first, second = np.split(v, 2, axis=-1)
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    keys, values, Y = turned(X @ B), X @ V, 0.0
+    for queries, out in zip(A, O):
+        logits = np.einsum("nar,nbr->nab", turned(X @ queries), keys)
+        logits[:, ~np.tri(k, dtype=bool)] = -np.inf
+        p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        Y = Y + (p / p.sum(axis=-1, keepdims=True)) @ values @ out
+    return Y
+
+
+def test_rotary_heads_are_recovered():
+    rng, d, r, frequencies = np.random.default_rng(3), 12, 4, [1.0, 0.01]
+    A, B, V = rng.normal(size=(2, d, r)) * 0.35, rng.normal(size=(d, r)) * 0.35, rng.normal(size=(d, r))
+    O, X = rng.normal(size=(2, r, d)), rng.normal(size=(360, 10, d))
+    Y = rotary_layer(X, A, B, V, O, frequencies)
+    told = {"heads": 2, "rank": r, "value_rank": r, "kv_heads": 1, "biases": False, "causal": True}
+    result = learn_attention(X, Y, rope=frequencies, progress=False, **told)
+    assert result.recovered, result.outcome
+    fresh = rng.normal(size=(50, 10, d))
+    truth = rotary_layer(fresh, A, B, V, O, frequencies)
+    assert np.abs(result.layer(fresh) - truth).max() < 1e-5 * np.abs(truth).max()
+    assert result.layer.causal
+    with pytest.raises(ValueError, match="rotary positions"):
+        result.layer.theta
+    assert pickle.loads(pickle.dumps(result.layer)) == result.layer
+    assert "heads=2" in repr(result.layer) and "<" in result.layer._repr_html_()

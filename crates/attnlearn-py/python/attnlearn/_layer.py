@@ -377,7 +377,11 @@ class AttentionLayer:
         return f"AttentionLayer(heads={self.heads}, d={self.d}, d_out={self.d_out}{''.join(rest)})"
 
     def _repr_html_(self) -> str:
-        theta, w = self.theta, self.w
+        try:
+            theta, w = self.theta, self.w
+        except ValueError:
+            # Its attention is no matrix.
+            return _html.paragraph(repr(self))
         rows = [(i + 1, _html.number(float(np.linalg.norm(t))), _html.number(float(np.linalg.norm(p)))) for i, (t, p) in enumerate(zip(theta, w))]
         return _html.paragraph(repr(self)) + _html.table(["head", "‖Θ‖_F", "‖W‖_F"], rows)
 
