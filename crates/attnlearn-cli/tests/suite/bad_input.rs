@@ -108,12 +108,12 @@ fn scores_that_cannot_be() {
     learn("--heads 2 --kv-heads 1", &["--rank", "dimension of a head"]);
     learn("--heads 2 --rope 10000", &["--rope", "--rank"]);
     learn("--heads 2 --rank 3 --rope 10000", &["--rope", "3 coordinates", "pairs"]);
-    learn("--heads 2 --rank 4 --rope -1", &["--rope"]);
+    learn("--heads 2 --rank 4 --rope=-1", &["--rope"]);
     learn("--heads 2 --rank 4 --rope 10000 --rope-dims 6", &["6 coordinates turn, a head has 4"]);
     learn("--heads 2 --rank 4 --rope words.txt", &["words.txt", "fast"]);
     learn("--heads 2 --rank 4 --rope nan.txt", &["nan.txt", "finite"]);
     learn("--heads 2 --rank 4 --rope none.txt", &["none.txt"]);
-    learn("--heads 2 --rank 4 --qk-norm -1", &["--qk-norm"]);
+    learn("--heads 2 --rank 4 --qk-norm=-1", &["--qk-norm"]);
     learn("--heads 2 --window 0", &["window of 0 keys"]);
     learn("--heads 2 --method sculpt --window 3", &["--window", "descend"]);
 }

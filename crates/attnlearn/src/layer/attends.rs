@@ -17,6 +17,9 @@ use crate::scores::{Inner, Mask};
 /// Distances that layers are compared over unless others are asked for: those within so many tokens.
 pub const DISTANCES: usize = 16;
 
+/// Distances are compared within so many tokens at most.
+const FARTHEST: usize = 1 << 16;
+
 /// Of many distances so many are looked at, from the least to the largest.
 const STEPS: usize = 9;
 
@@ -32,6 +35,7 @@ pub(super) struct Attends {
 impl Attends {
     /// Of a head in sequences of `k` tokens.
     pub fn of(head: &Head, scores: &Scores, k: usize) -> Self {
+        let k = k.clamp(1, FARTHEST);
         let d = head.theta.d();
         let all = distances(scores.mask, k);
         let relative: Vec<f64> =

@@ -165,7 +165,7 @@ fn text_models_of_clip_are_asked_for_their_mask() {
         let (_folder, path) =
             model(&with("mha", prefix, &[(token, &[5, D]), ("positional_embedding", &[7, D])]), r#"{"num_heads": 3}"#);
         let message = refusal(&path, &request(0));
-        assert!(message.contains("CLIP's text model") && message.contains("--causal true"), "{message}");
+        assert!(message.contains("CLIP's text model") && message.contains("causal = true"), "{message}");
         for causal in [true, false] {
             let asked = Request { causal: Some(causal), ..Request::default() };
             let imported = ModelFile::open(&path).and_then(|model| model.import(&asked)).expect("a layer");
@@ -296,7 +296,7 @@ fn parts_have_settings_of_their_own() {
     for (config, said) in [
         (r#"{"num_attention_heads": 6, "text_config": {"num_attention_heads": 3}}"#, None),
         (r#"{"num_attention_heads": 3, "text_config": {"hidden_size": 12}}"#, None),
-        (r#"{"num_attention_heads": 3, "text_config": {"model_type": "bert"}}"#, Some("give their number with --heads")),
+        (r#"{"num_attention_heads": 3, "text_config": {"model_type": "bert"}}"#, Some("give their number with heads")),
     ] {
         let (_folder, path) = model(&tensors, config);
         match said {

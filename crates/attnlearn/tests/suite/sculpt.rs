@@ -263,7 +263,7 @@ fn impossible_requests_are_refused() {
     assert!(message(3, None, given(7)).contains("7 heads"));
     assert!(message(3, None, given(0)).contains("0 heads"));
     assert!(message(3, Some(100), given(1)).contains("only 100"));
-    assert!(message(3, None, Settings { delta: 0.0, ..given(1) }).contains("--delta"));
+    assert!(message(3, None, Settings { delta: 0.0, ..given(1) }).contains("delta: 0"));
     assert!(message(3, None, Settings { goal: f64::NAN, ..given(1) }).contains("goal"));
 }
 

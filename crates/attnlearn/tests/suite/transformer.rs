@@ -519,7 +519,7 @@ fn other_layers_are_refused_with_the_reason() {
         (with(key, &[D, D + 1]), config, "other tokens"),
         (with(key, &[D]), config, "two dimensions"),
         (with("encoder.layer.0.attention.self.query.bias", &[D - 1]), config, "bias does not fit"),
-        (bert(), "", "--heads"),
+        (bert(), "", "give their number with heads"),
         (bert(), r#"{"num_attention_heads": 5}"#, "5 heads cannot share"),
         (bert(), "[", "no JSON"),
         (twice, config, "'decoder.layer.0.', 'encoder.layer.0.'"),

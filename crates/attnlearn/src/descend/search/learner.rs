@@ -20,7 +20,7 @@ use crate::engine::batch::Batch;
 use crate::engine::student::{Form, Student};
 use crate::hash::Hash;
 use crate::layer::AttentionLayer;
-use crate::scores::Scores;
+use crate::scores::{Mask, Scores};
 use crate::words::{Setting, Wording};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -147,6 +147,12 @@ impl Wanted {
         };
         if factored && rank.is_none() {
             return bad("rank", "rotation, norms and key groups need the dimension of a head", "give it");
+        }
+        if self.scores.mask == Mask::Window(0) {
+            return bad("window", "a window of 0 keys", "a query sees itself at least: give 1 or more");
+        }
+        if let Some(epsilon) = self.scores.norm.filter(|epsilon| !(epsilon.is_finite() && *epsilon >= 0.0)) {
+            return bad("norm", &format!("an ε of {epsilon}"), "give a number that is not negative");
         }
         self.scores.check(rank.unwrap_or(usize::MAX), "scores")?;
         if !(self.strategy.effort > 0.0 && self.strategy.effort <= 1e6) {
@@ -500,7 +506,7 @@ fn forms(wanted: &Wanted, train: &Batch<f64>, m: usize) -> Vec<Form> {
 mod tests {
     use super::*;
     use crate::data::InputDistribution;
-    use crate::scores::{Mask, Rotation};
+    use crate::scores::Rotation;
     use crate::teacher::{TeacherSpec, TeacherStream};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;

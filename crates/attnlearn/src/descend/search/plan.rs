@@ -127,7 +127,9 @@ impl Plan {
 
 /// Sequences whose passes keep so many numbers.
 pub(crate) fn most_sequences(form: &Form, k: usize, numbers: usize) -> usize {
-    let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k;
+    // A key for every function of the distance, while scores are free in it: at most as many as a head has dimensions.
+    let relaxed = if form.scores.rotation.is_some() { 2 * form.key_groups() * form.r() * (form.r() + 1).min(2 * k) } else { 0 };
+    let of_row = 4 * form.heads * (form.r() + form.s()) + 2 * form.d_out + form.heads * k + relaxed;
     (numbers / (k * of_row).max(1)).max(1)
 }
 
