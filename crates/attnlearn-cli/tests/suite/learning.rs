@@ -86,7 +86,7 @@ fn rotary_heads_in_groups_are_learned() {
     let json = bench.good("compare t.safetensors l.safetensors --k 10 --quiet --json -").json();
     assert!(json["worst_theta"].as_f64().expect("every head is there") < 1e-6, "{json}");
     // What has no room for a rotation says so, and leaves nothing behind.
-    bench.refused("export l.safetensors -o model.safetensors --style gpt2", &["rotary positions"]);
+    bench.refused("export l.safetensors --head-dim 4 -o model.safetensors", &["rotary positions"]);
     bench.refused("check l.safetensors", &["rotary positions"]);
     assert!(!bench.path("model.safetensors").exists());
 }
