@@ -10,7 +10,7 @@ use crate::data::Block;
 use crate::linalg::lanes::{LANES, Real, softmax, vectorised};
 use crate::linalg::product::{apply_matrix, dots, mix};
 use crate::linalg::{Aligned, Mat, MatRef, row_major};
-use crate::scores::{Inner, Mask, Relative};
+use crate::scores::{Inner, Relative};
 use crate::{Error, Result};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -293,12 +293,8 @@ impl<T: Real> Evaluator<T> {
             apply_matrix(simd, &head.w_t, d_out, d, None, k, x, &mut scratch.values);
             dots(simd, k, width, &scratch.queries, keys, &mut scratch.p);
             head.add_relative(0, 0, k, &mut scratch.p);
-            // One closure for each, so that the common ones are compiled to plain loops.
-            match self.scores.mask {
-                Mask::None => softmax(simd, k, |_| 0..k, &mut scratch.p),
-                Mask::Causal => softmax(simd, k, |a| 0..a + 1, &mut scratch.p),
-                window => softmax(simd, k, |a| window.seen(a, k), &mut scratch.p),
-            }
+            let mask = self.scores.mask;
+            softmax(simd, k, |a| mask.seen(a, k), &mut scratch.p);
             mix(simd, k, d_out, &scratch.p, &scratch.values, y);
         }
     }
