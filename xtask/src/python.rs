@@ -79,7 +79,7 @@ pub fn wheel(python: &Path, profile: &str, features: &str) -> Result<PathBuf, St
     let _ = fs::remove_dir_all(&folder);
     command(
         Command::new(python)
-            .args(["-m", "maturin", "build", "--quiet", "--profile", profile, "--features", features, "--interpreter"])
+            .args(["-m", "maturin", "build", "--quiet", "--strip", "--profile", profile, "--features", features, "--interpreter"])
             .arg(python)
             .arg("--out")
             .arg(&folder),

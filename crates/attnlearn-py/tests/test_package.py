@@ -102,7 +102,7 @@ def test_extras_that_are_missing_are_named(tmp_path):
 
 
 def test_the_wheel_is_small():
-    """Under 15 MB. ``cargo xtask test`` names the wheel."""
+    """Under 15 MB, without names for debuggers. ``cargo xtask test`` names the wheel."""
     wheel = os.environ.get("ATTNLEARN_WHEEL")
     if wheel is None:
         pytest.skip("ATTNLEARN_WHEEL is not set: run cargo xtask test")
